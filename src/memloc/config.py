@@ -1,0 +1,101 @@
+"""What to do: frozen settings, checked when they are made.
+
+The defaults of `TrainingConfig` are the paper's (section 3, appendix D). Known models carry
+settings of their own, see `memloc.models.names`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memloc.errors import MemlocError
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Dtype = Literal["float32", "bfloat16"]
+PairFormat = Literal["joined", "native"]
+
+
+class ConfigError(MemlocError):
+    """A setting has a value that makes no sense."""
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def make(cls, **values: Any) -> Self:
+        """Construct, turning pydantic's report into one sentence."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"]) or cls.__name__
+            reason = first["msg"][0].lower() + first["msg"][1:]
+            raise ConfigError(f"{name} = {first['input']!r} is not possible: {reason}") from None
+
+    def replace(self, **values: Any) -> Self:
+        """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
+        changed = {name: value for name, value in values.items() if value is not None}
+        return self.make(**{**dict(self), **changed})
+
+
+class DataConfig(_Frozen):
+    """Which examples, and which of their labels are flipped (section 3)."""
+
+    task: str = Field("questions", description="A built-in task, a paper task, or a file.")
+    data_dir: Path | None = Field(None, description="Folder with local copies of the paper tasks.")
+    validation: Path | None = Field(None, description="Validation file beside a --task file.")
+    text_column: str | None = None
+    pair_column: str | None = None
+    label_column: str | None = None
+    original_label_column: str | None = Field(
+        None, description="Correct labels, for data whose label noise is already known."
+    )
+    limit: int | None = Field(None, ge=1, description="Training examples (stratified subset).")
+    binarise: bool = Field(False, description="Keep the two most frequent classes (appendix C).")
+    noise: float = Field(0.15, gt=0, lt=1, description="Share of each class whose label flips.")
+    seed: int = Field(1, ge=0, description="Decides who is noisy; the same for all model seeds.")
+
+
+class TrainingConfig(_Frozen):
+    """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
+
+    epochs: int = Field(50, ge=1)
+    learning_rate: float = Field(1e-5, gt=0)
+    batch_size: int = Field(8, ge=1)
+    micro_batch_size: int | None = Field(
+        None, ge=1, description="Examples per forward pass; gradients accumulate to batch_size."
+    )
+    warmup: float = Field(0.1, ge=0, lt=1, description="Share of the steps with a rising rate.")
+    weight_decay: float = Field(0.01, ge=0)
+    clip_norm: float = Field(1.0, gt=0)
+    memorised_at: float = Field(0.993, gt=0, le=1, description="Training accuracy that marks θ_M1.")
+    max_tokens: int = Field(512, ge=4)
+    dtype: Dtype = "float32"
+
+
+class ModelConfig(_Frozen):
+    """Which classifier, and how to read it."""
+
+    name: str = Field("minilm", description="A known name, a hub name, or a local directory.")
+    blocks: str | None = Field(None, description="Path of the layer stack, if it is ambiguous.")
+    pair_format: PairFormat = Field(
+        "joined",
+        description="joined: both sentences as one text with the separator (the paper); "
+        "native: the tokeniser's own way of encoding a pair.",
+    )
+    trust_remote_code: bool = False
+
+
+class RunConfig(_Frozen):
+    """One experiment: a model, a task, some seeds."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    seeds: tuple[int, ...] = Field((1,), min_length=1)
+    methods: tuple[str, ...] = ("swapping",)
+    device: Device = "auto"
