@@ -1,0 +1,93 @@
+"""Tokenise once; batch by length so that almost nothing is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from memloc.config import PairFormat
+from memloc.data.task import input_columns
+from memloc.models.load import TextCodec
+
+POOL_OF_BATCHES = 16
+"""Training batches are sorted by length within pools of this many, so order stays random."""
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Token ids of every example, without padding."""
+
+    rows: list[dict[str, list[int]]]
+    pad_id: int
+
+    def __len__(self) -> int:
+        """Number of examples."""
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens per example."""
+        return np.array([len(row["input_ids"]) for row in self.rows])
+
+    def batch(
+        self, indices: Sequence[int], device: torch.device | str = "cpu"
+    ) -> dict[str, Tensor]:
+        """The given examples, padded on the right to the longest of them."""
+        rows = [self.rows[index] for index in indices]
+        longest = max(len(row["input_ids"]) for row in rows)
+        columns = {}
+        for name in rows[0]:
+            fill = self.pad_id if name == "input_ids" else 0
+            columns[name] = torch.tensor(
+                [row[name] + [fill] * (longest - len(row[name])) for row in rows], device=device
+            )
+        return columns
+
+
+def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joined") -> Encoded:
+    """Tokenise the input columns of a table.
+
+    Two sentences are one text with the separator between them (section 3), or, with
+    ``pair_format="native"``, go to the tokeniser as a pair.
+    """
+    columns = input_columns(table)
+    if pair_format == "native" and columns == ["text", "text_pair"]:
+        inputs = [table["text"].tolist(), table["text_pair"].tolist()]
+    else:
+        joint = f" {codec.separator} "
+        inputs = [[joint.join(texts) for texts in table[columns].itertuples(index=False)]]
+    encoding = codec.tokenizer(*inputs, truncation=True, max_length=codec.max_tokens, padding=False)
+    names = [name for name in encoding if name in ("input_ids", "attention_mask", "token_type_ids")]
+    rows = [
+        dict(zip(names, values, strict=True))
+        for values in zip(*(encoding[name] for name in names), strict=True)
+    ]
+    for row in rows:
+        row.setdefault("attention_mask", [1] * len(row["input_ids"]))
+    return Encoded(rows, codec.pad_id)
+
+
+def evaluation_batches(encoded: Encoded, size: int) -> Iterator[np.ndarray]:
+    """Indices in batches of similar length, each example once."""
+    order = np.argsort(encoded.lengths, kind="stable")
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def training_batches(
+    lengths: np.ndarray, size: int, generator: np.random.Generator
+) -> list[np.ndarray]:
+    """Indices of one epoch: random order, but batches of similar length."""
+    order = generator.permutation(len(lengths))
+    pool = size * POOL_OF_BATCHES
+    batches = []
+    for start in range(0, len(order), pool):
+        chunk = order[start : start + pool]
+        chunk = chunk[np.argsort(lengths[chunk], kind="stable")]
+        batches += [chunk[i : i + size] for i in range(0, len(chunk), size)]
+    return [batches[index] for index in generator.permutation(len(batches))]

@@ -1,0 +1,119 @@
+"""Data sets from the Hugging Face hub, without long waits when it cannot be reached."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memloc.errors import DataError
+
+CONVERTED = "refs/convert/parquet"
+"""The branch on which the hub keeps Parquet copies, one folder per configuration.
+
+`datasets` no longer runs the loading scripts that some older data sets consist of.
+"""
+
+_PATIENCE = 5.0
+"""Seconds to wait for a sign of life from the hub."""
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """One split: its columns, and the class names of those columns that have integers for them."""
+
+    columns: dict[str, list[Any]]
+    class_names: dict[str, list[str]]
+
+
+def load_splits(repository: str, configuration: str | None, converted: bool) -> dict[str, HubSplit]:
+    """Load every split of a data set from the hub, its cache, or a local folder of the same form.
+
+    Args:
+        repository: Name on the hub, or a folder.
+        configuration: Which of its configurations.
+        converted: Whether to take the hub's Parquet copies instead of the data set's own files.
+
+    Returns:
+        The splits by name.
+
+    Raises:
+        DataError: If it can neither be reached nor found in the cache.
+    """
+    # Imported here, as it takes seconds and most commands do not need it.
+    import datasets
+
+    local = Path(repository).is_dir()
+    offline = not local and not _hub_answers()
+    try:
+        with _cache_only(offline):
+            if not converted:
+                loaded = datasets.load_dataset(repository, configuration)
+            else:
+                folder = repository if local else _download(repository, configuration, offline)
+                loaded = datasets.load_dataset(folder, data_dir=configuration)
+    except Exception as error:  # whatever goes wrong in there, the user can do the same about it
+        reason = "the hub cannot be reached and nothing is cached" if offline else _brief(error)
+        asked = f"{repository} ({configuration})" if configuration else repository
+        raise DataError(
+            f"the data set {asked} cannot be loaded from the Hugging Face hub ({reason}); "
+            f"give a folder with a local copy with --data-dir DIR"
+        ) from error
+    return {str(name): _read_split(split) for name, split in loaded.items()}
+
+
+def _read_split(split: Any) -> HubSplit:
+    import datasets
+
+    class_names = {
+        name: list(feature.names)
+        for name, feature in split.features.items()
+        if isinstance(feature, datasets.ClassLabel)
+    }
+    return HubSplit(split.to_dict(), class_names)
+
+
+def _download(repository: str, configuration: str | None, offline: bool) -> str:
+    """Fetch the Parquet copies; unlike `datasets`, this finds them again without a connection."""
+    from huggingface_hub import snapshot_download
+
+    return str(
+        snapshot_download(
+            repository,
+            repo_type="dataset",
+            revision=CONVERTED,
+            allow_patterns=[f"{configuration}/*.parquet"],
+            local_files_only=offline,
+        )
+    )
+
+
+def _hub_answers() -> bool:
+    """Ask once, as the libraries themselves would retry for up to minutes."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+    except Exception:
+        return False
+    return True
+
+
+@contextmanager
+def _cache_only(wanted: bool) -> Iterator[None]:
+    """Keep `datasets` to its cache for a while; there is no argument for this."""
+    from datasets import config
+
+    before = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or wanted
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+def _brief(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first if len(first) <= 200 else first[:199] + "…"

@@ -1,0 +1,156 @@
+"""The front door: the order of the steps, and which kind of task a name stands for."""
+
+import json
+
+import numpy as np
+import pytest
+
+from memloc.config import DataConfig
+from memloc.data.builtin import BUILTIN_TASKS
+from memloc.data.load import list_tasks, load_task
+from memloc.data.paper import PAPER_TASKS
+from memloc.errors import DataError
+
+BUILTIN = next(iter(BUILTIN_TASKS))
+
+
+def write_csv(path, rows, header="text,label"):
+    path.write_text("\n".join([header, *(",".join(row) for row in rows)]) + "\n")
+    return path
+
+
+def rows_of(**counts):
+    return [(f"{label} text {i}", label) for label, n in counts.items() for i in range(n)]
+
+
+def refusal(**settings):
+    with pytest.raises(DataError) as caught:
+        load_task(DataConfig(**settings))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize("name", BUILTIN_TASKS)
+def test_a_built_in_task_has_600_examples_and_15_percent_noise(name):
+    task = load_task(DataConfig(task=name))
+    assert task.name == name
+    assert len(task.train) == 600
+    assert len(task.validation) == 300
+    counts = np.bincount(task.train.original_label)
+    assert task.train.noisy.sum() == sum(n * 15 // 100 for n in counts)
+
+
+def test_a_limit_is_the_size_of_a_built_in_task():
+    task = load_task(DataConfig(task=BUILTIN, limit=150))
+    assert (len(task.train), len(task.validation)) == (150, 100)
+    large = load_task(DataConfig(task=BUILTIN, limit=2400))
+    assert (len(large.train), len(large.validation)) == (2400, 1000)
+
+
+@pytest.mark.parametrize("name", BUILTIN_TASKS)
+def test_a_binarised_built_in_task_has_its_full_size_too(name):
+    task = load_task(DataConfig(task=name, binarise=True, limit=120))
+    assert len(task.labels) == 2
+    assert len(task.train) == 120
+
+
+def test_the_data_seed_changes_the_noise_but_not_the_texts_of_built_in_tasks():
+    first, second = (load_task(DataConfig(task=BUILTIN, seed=seed)).train for seed in (1, 2))
+    assert first.text.equals(second.text)
+    assert first.original_label.equals(second.original_label)
+    assert not first.noisy.equals(second.noisy)
+
+
+def test_too_small_a_limit_is_refused_before_anything_is_made():
+    classes = len(BUILTIN_TASKS[BUILTIN].labels)
+    assert f"give at least {2 * classes}" in refusal(task=BUILTIN, limit=3)
+
+
+def test_a_file_is_binarised_then_limited_then_made_noisy(tmp_path):
+    path = write_csv(tmp_path / "a.csv", rows_of(rare=20, some=100, most=300))
+    config = DataConfig(task=str(path), binarise=True, limit=80, noise=0.1)
+    task = load_task(config)
+    assert task.labels == ("most", "some")
+    assert np.bincount(task.train.original_label).tolist() == [60, 20]
+    assert task.train.groupby("original_label").noisy.sum().tolist() == [6, 2]
+    lines = path.read_text().splitlines()[1:]
+    for record in task.train.to_dict("records"):
+        label = task.labels[record["original_label"]]
+        assert lines[record["example"]] == f"{record['text']},{label}"
+
+
+def test_a_paper_task_comes_from_the_data_folder(tmp_path):
+    (tmp_path / "rte").mkdir()
+    names = PAPER_TASKS["rte"].labels
+    for split in ("train", "validation"):
+        lines = [
+            json.dumps({"text": f"a {i}", "text_pair": f"b {i}", "label_name": names[i % 2]})
+            for i in range(40)
+        ]
+        (tmp_path / "rte" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+    task = load_task(DataConfig(task="rte", data_dir=tmp_path, limit=20))
+    assert (task.name, task.category, task.labels) == ("rte", "nlu", names)
+    assert len(task.train) == 20
+    assert task.train.noisy.sum() == 2
+    assert "original_label" not in task.validation
+
+
+def test_known_noise_is_taken_as_it_is(tmp_path):
+    rows = [(text, label, label) for text, label in rows_of(a=20, b=20)]
+    rows[3] = ("flipped 1", "b", "a")
+    rows[30] = ("flipped 2", "a", "b")
+    path = write_csv(tmp_path / "a.csv", rows, "text,label,gold")
+    held = write_csv(tmp_path / "v.csv", rows_of(a=5, b=5))
+    config = DataConfig(task=str(path), validation=held, original_label_column="gold")
+    train = load_task(config).train
+    assert list(train[train.noisy].example) == [3, 30]
+    assert list(train[train.noisy].label) == [1, 0]
+
+
+def test_known_noise_without_any_is_refused(tmp_path):
+    rows = [(text, label, label) for text, label in rows_of(a=20, b=20)]
+    path = write_csv(tmp_path / "a.csv", rows, "text,label,original_label")
+    assert "no label of 'a' differs from its original label" in refusal(task=str(path))
+
+
+def test_a_file_too_small_for_its_noise_is_refused(tmp_path):
+    path = write_csv(tmp_path / "a.csv", rows_of(a=6, b=6))
+    assert "noise ratio 0.15 makes no example of 'a' noisy" in refusal(task=str(path))
+
+
+def test_classes_without_validation_examples_are_refused(tmp_path):
+    path = write_csv(tmp_path / "a.csv", rows_of(a=20, b=20, c=5))
+    held = write_csv(tmp_path / "v.csv", rows_of(c=5))
+    message = refusal(task=str(path), validation=held, binarise=True)
+    assert "has no validation examples of the classes a, b" in message
+
+
+def test_an_unknown_task_gets_a_suggestion_or_the_whole_choice():
+    assert refusal(task="stormfron") == "there is no task 'stormfron'; did you mean 'stormfront'?"
+    message = refusal(task="zzzz")
+    assert all(name in message for name in [*BUILTIN_TASKS, *PAPER_TASKS])
+    assert message.endswith("or a file (.csv, .tsv, .jsonl, .ndjson, .json, .parquet)")
+
+
+def test_what_looks_like_a_path_is_taken_for_a_file(tmp_path):
+    assert "there is no file missing.csv" in refusal(task="missing.csv")
+    assert "there is no file some/where" in refusal(task="some/where")
+    assert "is a folder" in refusal(task=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("setting", "option"), [("text_column", "--text-column"), ("validation", "--validation")]
+)
+def test_settings_for_files_are_refused_elsewhere(setting, option):
+    assert refusal(task="rte", **{setting: "x"}).startswith(f"{option} x has no meaning for")
+
+
+def test_the_list_of_tasks_has_all_of_them():
+    infos = {info.name: info for info in list_tasks()}
+    assert list(infos) == [*BUILTIN_TASKS, *PAPER_TASKS]
+    assert infos["reuters"].classes == 8
+    assert infos["reuters"].source == "paper"
+    assert infos["reuters"].train_size == 5001
+    assert infos[BUILTIN].source == "built-in"
+    assert all(info.category and info.note and info.description for info in infos.values())
