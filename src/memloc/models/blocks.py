@@ -1,0 +1,297 @@
+"""BlockModel: the layers of any Hugging Face sequence classifier, made exchangeable.
+
+No architecture is named here. The model's own forward always runs; a block that should not act
+becomes a pass-through for the time of one call, and a stored hidden state is handed to the first
+block that should. So whatever an architecture passes between its blocks, it passes itself.
+
+Layers are numbered 1..L, as in everything a person sees. State k is the output of layer k; state 0
+is the input of layer 1.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from memloc.errors import ModelError
+from memloc.models.find import find_stack
+
+Batch = Mapping[str, Tensor]
+"""Arguments of the model's forward: input_ids, attention_mask and whatever the tokeniser adds."""
+
+
+@dataclass(frozen=True)
+class ParameterGroups:
+    """Names of the parameters; every one is in exactly one of embeddings, blocks[i] and tail.
+
+    `head` is the part of the tail that lies outside the base model: what is new when a pre-trained
+    model becomes a classifier.
+    """
+
+    embeddings: tuple[str, ...]
+    blocks: tuple[tuple[str, ...], ...]
+    tail: tuple[str, ...]
+    head: tuple[str, ...]
+
+
+class BlockModel:
+    """A sequence classifier seen as embeddings, a stack of L blocks, and a tail.
+
+    Args:
+        model: Any `transformers` sequence-classification model. It is not copied.
+        blocks: Path of the stack below `model.base_model`, needed only if it is ambiguous.
+
+    The construction runs two short rows through the model and checks what later calls rely on; see
+    `memloc.models.selftest`.
+    """
+
+    def __init__(self, model: nn.Module, blocks: str | None = None) -> None:
+        from memloc.models.selftest import examine
+
+        self.model = model
+        self.stack_path, self.stack = find_stack(model, blocks)
+        self._accepts_use_cache = "use_cache" in inspect.signature(model.forward).parameters
+        self._output_arity: list[int] = [0] * len(self.stack)
+        findings = examine(self)
+        self.groups: ParameterGroups = findings.groups
+        self.pooling: str = findings.pooling
+        self.can_resume: bool = findings.resume_problem is None
+        self.resume_problem: str | None = findings.resume_problem
+
+    # --- facts -----------------------------------------------------------------------------------
+
+    @property
+    def n_layers(self) -> int:
+        """L."""
+        return len(self.stack)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter lives."""
+        return next(self.model.parameters()).device
+
+    def block(self, layer: int) -> nn.Module:
+        """The module of a layer (1..L)."""
+        if not 1 <= layer <= self.n_layers:
+            raise ModelError(
+                f"layer {layer} does not exist; the model has layers 1 to {self.n_layers}"
+            )
+        return self.stack[layer - 1]
+
+    # --- running ---------------------------------------------------------------------------------
+
+    def logits(self, batch: Batch) -> Tensor:
+        """One ordinary forward pass."""
+        extra = {"use_cache": False} if self._accepts_use_cache else {}
+        output = self.model(**batch, **extra).logits
+        assert isinstance(output, Tensor)
+        return output
+
+    def states(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """States 0..L and the logits, in one pass.
+
+        `hidden_states` of transformers would not do: its last entry is after the final norm in many
+        architectures.
+        """
+        states: list[Tensor] = []
+
+        def keep_input(_module: nn.Module, args: Any, kwargs: Any) -> None:
+            states.append(_hidden_argument(args, kwargs))
+
+        def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
+            states.append(_hidden_output(output))
+
+        with ExitStack() as hooks:
+            hooks.callback(
+                self.stack[0].register_forward_pre_hook(keep_input, with_kwargs=True).remove
+            )
+            for block in self.stack:
+                hooks.callback(block.register_forward_hook(keep_output).remove)
+            logits = self.logits(batch)
+        return states, logits
+
+    def input_state(self, batch: Batch) -> Tensor:
+        """State 0: what the embeddings hand to layer 1."""
+        kept: list[Tensor] = []
+
+        def keep_input(_module: nn.Module, args: Any, kwargs: Any) -> None:
+            kept.append(_hidden_argument(args, kwargs))
+
+        handle = self.stack[0].register_forward_pre_hook(keep_input, with_kwargs=True)
+        try:
+            with self.only_layers((), None):
+                self.logits(batch)
+        finally:
+            handle.remove()
+        return kept[0]
+
+    def run_layers(self, state: Tensor, batch: Batch, first: int, last: int) -> Tensor:
+        """State `last` from state `first - 1`."""
+        kept: list[Tensor] = []
+
+        def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
+            kept.append(_hidden_output(output))
+
+        handle = self.block(last).register_forward_hook(keep_output)
+        try:
+            with self.only_layers(range(first, last + 1), state):
+                self.logits(batch)
+        finally:
+            handle.remove()
+        return kept[0]
+
+    def resume(self, state: Tensor, batch: Batch, after: int) -> Tensor:
+        """Logits from state `after`: runs layers after+1..L and the tail.
+
+        Exact in evaluation mode, and in training mode as long as no dropout is active below.
+        """
+        with self.only_layers(range(after + 1, self.n_layers + 1), state):
+            return self.logits(batch)
+
+    def pooled(self, state: Tensor, batch: Batch) -> Tensor:
+        """The row of `state` that the head reads: the first token, or the last real one."""
+        rows = torch.arange(state.shape[0], device=state.device)
+        if self.pooling == "first":
+            return state[:, 0]
+        positions = torch.arange(state.shape[1], device=state.device)
+        last_real = (batch["attention_mask"] * positions).argmax(dim=1)
+        return state[rows, last_real]
+
+    def tail(self, pooled: Tensor) -> Tensor:
+        """Logits from pooled rows of state L (only if `pooling` is 'first' or 'last').
+
+        The tail then sees sequences of one token, which makes it nearly free.
+        """
+        pad = getattr(self.model.config, "pad_token_id", None)
+        token = 1 if pad == 0 else 0  # any real token: its embedding is replaced by the state
+        ids = torch.full((pooled.shape[0], 1), token, dtype=torch.long, device=pooled.device)
+        return self.resume(
+            pooled[:, None],
+            {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
+            self.n_layers,
+        )
+
+    # --- context managers that always restore ----------------------------------------------------
+
+    @contextmanager
+    def only_layers(self, layers: Collection[int], state: Tensor | None) -> Iterator[None]:
+        """Inside, a forward pass starts from `state` and applies only `layers`, then the tail.
+
+        Without a state it starts from the embeddings.
+        """
+        with ExitStack() as undo:
+            for layer, block in enumerate(self.stack, start=1):
+                if layer not in layers:
+                    undo.enter_context(_replaced_forward(block, self._pass_through(layer)))
+
+            if state is not None:
+                hook = _injection(state)
+                entry = self.block(min(layers, default=1))
+                undo.callback(entry.register_forward_pre_hook(hook, with_kwargs=True).remove)
+            yield
+
+    @contextmanager
+    def swapped(self, blocks: Mapping[int, nn.Module]) -> Iterator[None]:
+        """Inside, the given layers are other modules; no weight is copied."""
+        before = {layer: self.block(layer) for layer in blocks}
+        try:
+            for layer, block in blocks.items():
+                self.stack[layer - 1] = block
+            yield
+        finally:
+            for layer, block in before.items():
+                self.stack[layer - 1] = block
+
+    @contextmanager
+    def reset(self, layers: Sequence[int], pretrained: BlockModel) -> Iterator[None]:
+        """Inside, `layers` are fresh copies of the pre-trained ones, free to be trained."""
+        fresh = {layer: copy.deepcopy(pretrained.block(layer)) for layer in layers}
+        for layer, block in fresh.items():
+            block.train(self.block(layer).training)
+        with self.swapped(fresh):
+            yield
+
+    @contextmanager
+    def frozen(self, names: Collection[str]) -> Iterator[None]:
+        """Inside, exactly the named parameters take no gradient; all others do."""
+        wanted = set(names)
+        before = [(p, p.requires_grad) for p in self.model.parameters()]
+        unknown = wanted - {name for name, _ in self.model.named_parameters()}
+        if unknown:
+            raise ModelError(f"no parameter is called {sorted(unknown)[0]!r}")
+        try:
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad_(name not in wanted)
+            yield
+        finally:
+            for parameter, flag in before:
+                parameter.requires_grad_(flag)
+
+    @contextmanager
+    def mode(self, *, training: bool) -> Iterator[None]:
+        """Inside, the model is in training or evaluation mode; module by module restored."""
+        before = [(module, module.training) for module in self.model.modules()]
+        try:
+            self.model.train(training)
+            yield
+        finally:
+            for module, flag in before:
+                module.training = flag
+
+    # --- details ---------------------------------------------------------------------------------
+
+    def _pass_through(self, layer: int) -> Callable[..., Any]:
+        arity = self._output_arity[layer - 1]
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            hidden = _hidden_argument(args, kwargs)
+            return hidden if arity == 0 else (hidden, *([None] * (arity - 1)))
+
+        return forward
+
+    def note_output_arity(self, layer: int, output: Any) -> None:
+        """Remember whether a block returns a tensor (0) or a tuple (its length)."""
+        self._output_arity[layer - 1] = len(output) if isinstance(output, tuple) else 0
+
+
+@contextmanager
+def _replaced_forward(block: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    # Patching the instance, not the stack, keeps the attributes that some architectures read
+    # from a block before they call it, and leaves hooks in force.
+    before = block.__dict__.get("forward")
+    block.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del block.__dict__["forward"]
+        else:
+            block.__dict__["forward"] = before
+
+
+def _injection(state: Tensor) -> Callable[[nn.Module, Any, Any], tuple[Any, Any]]:
+    def inject(_module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        if args:
+            return (state, *args[1:]), kwargs
+        return args, {**kwargs, "hidden_states": state}
+
+    return inject
+
+
+def _hidden_argument(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+    hidden = args[0] if args else kwargs["hidden_states"]
+    assert isinstance(hidden, Tensor)
+    return hidden
+
+
+def _hidden_output(output: Any) -> Tensor:
+    hidden = output[0] if isinstance(output, tuple) else output
+    assert isinstance(hidden, Tensor)
+    return hidden

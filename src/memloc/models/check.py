@@ -1,0 +1,79 @@
+"""`memloc models check`: what is found in a model, for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from memloc.config import ModelConfig
+from memloc.models.load import load_classifier
+from memloc.models.names import resolve
+
+POOLING = {
+    "first": "the first token",
+    "last": "the last real token",
+    "other": "more than one position (slow path)",
+}
+
+
+def check_model(config: ModelConfig) -> dict[str, Any]:
+    """Load a model, examine it, and describe it as JSON data."""
+    source = resolve(config)
+    classifier = load_classifier(source, config, n_labels=2)
+    blocks, codec = classifier.blocks, classifier.codec
+    sizes = {name: parameter.numel() for name, parameter in blocks.model.named_parameters()}
+
+    def count(names: tuple[str, ...]) -> int:
+        return sum(sizes[name] for name in names)
+
+    groups = blocks.groups
+    return {
+        "model": source.name,
+        "architecture": type(blocks.model).__name__,
+        "stack": blocks.stack_path,
+        "layers": blocks.n_layers,
+        "parameters": {
+            "embeddings": count(groups.embeddings),
+            "layers": [count(names) for names in groups.blocks],
+            "tail": count(groups.tail),
+            "of the tail, head": count(groups.head),
+            "all": sum(sizes.values()),
+        },
+        "resume_from_any_layer": blocks.can_resume,
+        "resume_problem": blocks.resume_problem,
+        "head_reads": blocks.pooling,
+        "padding_token": codec.tokenizer.pad_token,
+        "separator": codec.separator,
+        "max_tokens": codec.max_tokens,
+    }
+
+
+def show_check(found: dict[str, Any], console: Console) -> None:
+    """Print the description."""
+    sizes = found["parameters"]
+    per_layer = sorted(set(sizes["layers"]))
+    each = (
+        f"{per_layer[0]:,} each"
+        if len(per_layer) == 1
+        else f"{per_layer[0]:,} to {per_layer[-1]:,}"
+    )
+    exact = found["resume_from_any_layer"]
+    cached = exact and found["head_reads"] != "other"
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+    table.add_row("model", f"{found['model']} ({found['architecture']})")
+    table.add_row("layers", f"{found['layers']}, in {found['stack']}")
+    table.add_row("parameters", f"{sizes['all']:,}")
+    table.add_row("  embeddings", f"{sizes['embeddings']:,}")
+    table.add_row("  layers", f"{sum(sizes['layers']):,} ({each})")
+    table.add_row("  tail", f"{sizes['tail']:,} (of which head {sizes['of the tail, head']:,})")
+    table.add_row("head reads", POOLING[found["head_reads"]])
+    table.add_row("padding, separator", f"{found['padding_token']}  {found['separator']}")
+    table.add_row("longest input", f"{found['max_tokens']} tokens")
+    table.add_row("swapping windows", "fast: shared between windows" if exact
+                  else f"slow path: whole passes, because {found['resume_problem']}")  # fmt: skip
+    table.add_row(
+        "frozen model", "fast: head on stored states" if cached else "slow path: whole passes"
+    )
+    console.print(table)

@@ -1,0 +1,147 @@
+"""Model names: from what the user types to a place and a fingerprint, without importing torch."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memloc.config import ModelConfig
+from memloc.errors import ModelError, suggest
+from memloc.models.minilm import minilm_folder
+
+
+@dataclass(frozen=True)
+class KnownModel:
+    """A model with a short name and the training settings it needs."""
+
+    hub: str
+    note: str
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+KNOWN_MODELS: dict[str, KnownModel] = {
+    "minilm": KnownModel(
+        "sentence-transformers/all-MiniLM-L6-v2",
+        "6 layers, 23M; embedded with memloc[demo]",
+        # Small and narrow: it needs larger steps than the paper's models to memorise.
+        {"learning_rate": 3e-4, "epochs": 15, "batch_size": 16},
+    ),
+    "bert": KnownModel("google-bert/bert-base-cased", "12 layers, 108M; paper"),
+    "opt-125m": KnownModel("facebook/opt-125m", "12 layers, 125M; paper"),
+    "pythia-160m": KnownModel("EleutherAI/pythia-160m-deduped", "12 layers, 162M; paper"),
+    "gpt-neo-125m": KnownModel("EleutherAI/gpt-neo-125m", "12 layers, 125M; paper"),
+    "opt-1.3b": KnownModel(
+        "facebook/opt-1.3b",
+        "24 layers, 1.3B; paper, appendix B",
+        {"learning_rate": 5e-6, "batch_size": 16},
+    ),
+}
+_ALIASES = {
+    alias: name
+    for name, known in KNOWN_MODELS.items()
+    for alias in (known.hub.lower(), known.hub.split("/")[-1].lower())
+}
+WEIGHT_FILES = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+TOKENISER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "tokenizer.model",
+)
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """Where a model's weights are, and a fingerprint of what they are."""
+
+    name: str
+    location: str
+    fingerprint: str
+    revision: str | None = None
+
+
+def known_training(name: str) -> dict[str, Any]:
+    """Training settings that a known model needs, otherwise none."""
+    name = _ALIASES.get(name.lower(), name)
+    return KNOWN_MODELS[name].training if name in KNOWN_MODELS else {}
+
+
+def resolve(config: ModelConfig) -> ModelSource:
+    """Find a model by short name, local directory or hub name; fingerprint it.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    name = _ALIASES.get(config.name.lower(), config.name)
+    if name == "minilm":
+        folder, checksum = minilm_folder()
+        return ModelSource("minilm", str(folder), checksum)
+    path = Path(config.name).expanduser()
+    if path.is_dir() or path.is_absolute() or config.name.startswith("."):
+        check_model_folder(path)
+        return ModelSource(path.resolve().name, str(path.resolve()), folder_fingerprint(path))
+    hub_name = KNOWN_MODELS[name].hub if name in KNOWN_MODELS else config.name
+    from transformers import AutoConfig  # slow to import, and only hub names need it
+
+    from memloc.models.load import quiet
+
+    try:
+        with quiet():
+            hub_config = AutoConfig.from_pretrained(
+                hub_name, trust_remote_code=config.trust_remote_code
+            )
+    except (OSError, ValueError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"model {config.name!r} brings code of its own, which is not run unless you pass "
+                "--trust-remote-code"
+            ) from None
+        raise ModelError(
+            f"model {config.name!r} is not a local directory, and was not found in the hub cache "
+            f"or on the hub{suggest(config.name, KNOWN_MODELS)}"
+        ) from None
+    commit = getattr(hub_config, "_commit_hash", None)
+    return ModelSource(name, hub_name, f"{hub_name}@{commit}", commit)
+
+
+def check_model_folder(path: Path) -> None:
+    """Say in words what a model directory lacks.
+
+    Raises:
+        ModelError: If config, weights or tokeniser are missing.
+    """
+    if not path.exists():
+        raise ModelError(f"model directory {str(path)!r} does not exist; check the path")
+    if not path.is_dir():
+        raise ModelError(f"{str(path)!r} is a file; give the directory that holds the model")
+    wanted = {
+        "config.json": ("config.json",),
+        "weights": WEIGHT_FILES,
+        "tokeniser": TOKENISER_FILES,
+    }
+    for what, names in wanted.items():
+        if not any((path / name).is_file() for name in names):
+            raise ModelError(
+                f"model directory {str(path)!r} has no {what} "
+                f"(none of {', '.join(names)}); save model and tokeniser there with save_pretrained"
+            )
+
+
+def folder_fingerprint(path: Path) -> str:
+    """SHA-256 over the files that determine a model."""
+    digest = hashlib.sha256()
+    patterns = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.model", "*.py")
+    for file in sorted({file for pattern in patterns for file in path.glob(pattern)}):
+        digest.update(file.name.encode() + b"\0")
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()

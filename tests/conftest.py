@@ -1,0 +1,51 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_and_fixed_seed() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+def make_texts(n: int, seed: int = 0) -> list[str]:
+    """Texts of very different lengths, so that batches are padded."""
+    generator = random.Random(seed)
+    return [" ".join(generator.choices(WORDS, k=generator.randint(2, 14))) for _ in range(n)]
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    return make_texts(30)
+
+
+@pytest.fixture
+def tiny_folder(tmp_path: Path) -> Path:
+    """A pre-trained model as users have it: a directory with model and tokeniser."""
+    folder = tmp_path / "tiny-bert"
+    tiny_model("bert", layers=3).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def labelled_rows(n: int, classes: int = 3, seed: int = 0) -> pd.DataFrame:
+    """Texts with a label that depends on their first word, every third of them relabelled."""
+    generator = random.Random(seed)
+    rows = []
+    for index, text in enumerate(make_texts(n, seed)):
+        original = WORDS.index(text.split()[0]) % classes
+        label = original
+        if index % 3 == 0:
+            label = generator.choice([c for c in range(classes) if c != original])
+        rows.append({"text": text, "label": label, "original_label": original})
+    return pd.DataFrame(rows)

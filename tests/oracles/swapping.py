@@ -1,0 +1,43 @@
+"""Layer swapping as defined: build every mixed model, run it plainly, example by example."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+
+def mixed_state_dict(memorised: Any, original: Any, prefix: str, layers: range) -> dict[str, Any]:
+    """θ_M2's weights with those of the given layers (from 1) taken from θ_O."""
+    mixed = dict(memorised.state_dict())
+    theirs = original.state_dict()
+    for layer in layers:
+        start = f"{prefix}.{layer - 1}."
+        names = [name for name in mixed if name.startswith(start)]
+        assert names, start
+        for name in names:
+            mixed[name] = theirs[name]
+    return mixed
+
+
+def swap_all_windows_plainly(
+    memorised: Any, original: Any, prefix: str, tokenizer: Any, texts: list[Any], batch: int = 8
+) -> dict[tuple[int, int], list[int]]:
+    """Predictions per window (first, last); (0, 0) is the unmodified model."""
+    n_layers = len(memorised.get_submodule(prefix))
+    windows = [(0, 0)] + [(a, b) for a in range(1, n_layers + 1) for b in range(a, n_layers + 1)]
+    model = copy.deepcopy(memorised).eval()
+    predictions: dict[tuple[int, int], list[int]] = {}
+    for first, last in windows:
+        layers = range(first, last + 1) if first else range(0)
+        model.load_state_dict(mixed_state_dict(memorised, original, prefix, layers))
+        predicted: list[int] = []
+        for start in range(0, len(texts), batch):
+            inputs = tokenizer(
+                texts[start : start + batch], padding=True, truncation=True, return_tensors="pt"
+            )
+            with torch.no_grad():
+                predicted += model(**inputs).logits.argmax(dim=-1).tolist()
+        predictions[first, last] = predicted
+    return predictions
