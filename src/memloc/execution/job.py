@@ -1,0 +1,86 @@
+"""A job: one artefact to be computed, described by data alone.
+
+A job can be sent to any process on any machine that sees the store. `identity` and the keys of what
+it `needs` determine the result and so the key; `where` says how to get at the inputs and does not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from memloc.store.store import Store, key_of
+
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to compute.
+
+    Attributes:
+        kind: Which function computes it; also the folder in the store.
+        title: For people.
+        identity: JSON data that determines the result.
+        needs: Role to (kind, key) of the artefacts it reads.
+        where: JSON data on where to find inputs, without influence on the result.
+        cost: Rough size, in passes of the data through the model.
+    """
+
+    kind: str
+    title: str
+    identity: dict[str, Any]
+    needs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    where: dict[str, Any] = field(default_factory=dict)
+    cost: float = 1.0
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Everything that determines the result."""
+        return {**self.identity, "needs": {role: key for role, (_, key) in self.needs.items()}}
+
+    @property
+    def key(self) -> str:
+        """Name of the artefact."""
+        return key_of(self.kind, self.inputs)
+
+    @property
+    def artefact(self) -> tuple[str, str]:
+        """Kind and key."""
+        return self.kind, self.key
+
+
+def run_job(job: Job, store: Store, report: Report) -> None:
+    """Compute a job in this process, on one thread, and store the result."""
+    import torch
+
+    from memloc.execution.kinds import KINDS
+
+    before = torch.get_num_threads()
+    # One thread: results do not depend on the machine, and parallelism comes from independent jobs.
+    torch.set_num_threads(1)
+    started = time.perf_counter()
+    try:
+        write = KINDS[job.kind](job, store, report)
+    finally:
+        torch.set_num_threads(before)
+    costs = {"seconds": round(time.perf_counter() - started, 3), **write.costs}
+    with store.write(job.kind, job.key, job.inputs, costs) as draft:
+        for name, table in write.tables.items():
+            draft.table(f"{name}.parquet", table)
+        for name, tensors in write.tensors.items():
+            draft.tensors(f"{name}.safetensors", tensors)
+        for name, value in write.values.items():
+            draft.json(f"{name}.json", value)
+
+
+@dataclass
+class Output:
+    """What a job leaves: written to the store in one go, after all computing is done."""
+
+    tables: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    costs: dict[str, Any] = field(default_factory=dict)

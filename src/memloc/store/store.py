@@ -1,0 +1,224 @@
+"""Content-addressed artefacts: what is done is never done again, and never half done.
+
+An artefact is a folder ``<root>/<kind>/<key>/`` with data files and a ``manifest.json``. The key is
+a hash of everything that determines the result. A folder is written under a temporary name, flushed
+and renamed, so that it is there completely or not at all, whatever happens to the process. Only
+safetensors, Parquet and JSON are written: reading an artefact never runs code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import platform
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from safetensors import SafetensorError
+
+from memloc.errors import StoreError
+
+if TYPE_CHECKING:
+    import torch
+
+MANIFEST = "manifest.json"
+TEMPORARY = ".tmp"
+
+
+def key_of(kind: str, inputs: Any) -> str:
+    """Hash of everything that determines an artefact."""
+    text = json.dumps([kind, inputs], sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+@cache
+def library_versions() -> dict[str, str]:
+    """Recorded beside every artefact (not part of its key)."""
+    names = ("memloc", "torch", "transformers", "tokenizers", "datasets", "numpy", "pandas")
+    return {"python": platform.python_version(), **{name: version(name) for name in names}}
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A finished folder in the store, opened for reading."""
+
+    path: Path
+    manifest: dict[str, Any]
+
+    def json(self, name: str) -> Any:
+        """Read a JSON file of the artefact."""
+        return json.loads((self.path / name).read_text(encoding="utf-8"))
+
+    def table(self, name: str) -> pd.DataFrame:
+        """Read a Parquet file of the artefact."""
+        return pd.read_parquet(self.path / name)
+
+    def tensors(self, name: str) -> dict[str, torch.Tensor]:
+        """Read a safetensors file of the artefact."""
+        from safetensors.torch import load_file  # brings torch, which finished work does not need
+
+        return dict(load_file(self.path / name))
+
+
+class Draft:
+    """A folder being written; becomes an artefact when the `with` block ends well."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def json(self, name: str, value: Any) -> None:
+        """Write a JSON file."""
+        (self.path / name).write_text(
+            json.dumps(value, indent=1, ensure_ascii=False, default=str), encoding="utf-8"
+        )
+
+    def table(self, name: str, table: pd.DataFrame) -> None:
+        """Write a Parquet file."""
+        table.to_parquet(self.path / name, index=False)
+
+    def tensors(self, name: str, tensors: dict[str, torch.Tensor]) -> None:
+        """Write a safetensors file."""
+        from safetensors.torch import save_file
+
+        contiguous = {key: value.detach().cpu().contiguous() for key, value in tensors.items()}
+        save_file(contiguous, self.path / name)
+
+
+class Store:
+    """The artefacts below one folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def has(self, kind: str, key: str) -> bool:
+        """Whether the artefact is finished."""
+        return (self._folder(kind, key) / MANIFEST).is_file()
+
+    def open(self, kind: str, key: str) -> Artefact:
+        """Open a finished artefact after checking its files.
+
+        Raises:
+            StoreError: If it is damaged; it is then set aside, so that running again mends it.
+        """
+        folder = self._folder(kind, key)
+        problem = "manifest.json cannot be read"
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            bad = [name for name, sha in manifest["files"].items() if _sha256(folder / name) != sha]
+            if not bad:
+                return Artefact(folder, manifest)
+            problem = f"{bad[0]} does not match its checksum"
+        aside = folder.with_name(f"{key}.damaged-{uuid.uuid4().hex[:6]}")
+        with contextlib.suppress(OSError):
+            folder.rename(aside)
+        raise StoreError(
+            f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}; "
+            "run the same command again to compute it anew"
+        )
+
+    @contextlib.contextmanager
+    def write(
+        self, kind: str, key: str, inputs: Any, costs: dict[str, float] | None = None
+    ) -> Iterator[Draft]:
+        """Write an artefact; it appears under its name only when the block ends without an error.
+
+        Raises:
+            StoreError: If the disk is full or not writable.
+        """
+        final = self._folder(kind, key)
+        # The name says who writes, so that leftovers of the dead can be told from work in progress.
+        owner = f"{socket.gethostname()}@{os.getpid()}"
+        temporary = self.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
+        try:
+            temporary.mkdir(parents=True)
+            draft = Draft(temporary)
+            yield draft
+            files = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+            draft.json(
+                MANIFEST,
+                {
+                    "kind": kind,
+                    "key": key,
+                    "inputs": inputs,
+                    "files": files,
+                    "costs": costs or {},
+                    "versions": library_versions(),
+                },
+            )
+            for file in temporary.iterdir():
+                _flush(file)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                temporary.rename(final)
+            except OSError:
+                if not (final / MANIFEST).is_file():
+                    raise
+                # Another process finished the same artefact first: its content is equal.
+            _flush(final.parent)
+        except (OSError, SafetensorError) as error:
+            raise StoreError(
+                f"cannot write to {str(self.root)!r}: {getattr(error, 'strerror', None) or error}; "
+                "free some space or choose another folder with --runs DIR"
+            ) from None
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def check_writable(self) -> None:
+        """Fail early, before any work, if nothing could be written.
+
+        Raises:
+            StoreError: If the folder cannot be created or written.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe = self.root / f".probe-{uuid.uuid4().hex}"
+            probe.write_bytes(b"0")
+            probe.unlink()
+        except OSError as error:
+            raise StoreError(
+                f"cannot write to {str(self.root)!r}: {error.strerror or error}; "
+                "choose another folder with --runs DIR"
+            ) from None
+
+    def sweep_leftovers(self) -> None:
+        """Remove drafts whose writing process is gone (killed, or the machine went down)."""
+        for folder in (self.root / TEMPORARY).glob("*@*@*"):
+            _, host, pid = folder.name.split("@")
+            if host == socket.gethostname() and not _alive(int(pid)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _folder(self, kind: str, key: str) -> Path:
+        return self.root / kind / key
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,49 @@
+"""Logits of whole data sets, and the scores made from them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.metrics import f1_score
+
+from memloc.config import Dtype
+from memloc.data.encode import Encoded, evaluation_batches
+from memloc.models.blocks import BlockModel
+
+EVALUATION_BATCH = 32
+
+
+def autocast(device: torch.device, dtype: Dtype) -> contextlib.AbstractContextManager[Any]:
+    """Matrix multiplications in `dtype`, weights in float32."""
+    if dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, dtype))
+
+
+def predict_logits(
+    model: BlockModel, encoded: Encoded, dtype: Dtype = "float32", size: int = EVALUATION_BATCH
+) -> np.ndarray:
+    """Logits of every example, in the order of `encoded`."""
+    logits: np.ndarray | None = None
+    with model.mode(training=False), torch.inference_mode(), autocast(model.device, dtype):
+        for indices in evaluation_batches(encoded, size):
+            part = model.logits(encoded.batch(indices.tolist(), model.device)).float().cpu().numpy()
+            if logits is None:
+                logits = np.empty((len(encoded), part.shape[1]), dtype=np.float32)
+            logits[indices] = part
+    assert logits is not None
+    return logits
+
+
+def scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Mean cross-entropy, accuracy and macro-F1."""
+    loss = torch.nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels))
+    predicted = logits.argmax(axis=1)
+    return {
+        "loss": float(loss),
+        "accuracy": float((predicted == labels).mean()),
+        "macro_f1": float(f1_score(labels, predicted, average="macro", zero_division=0)),
+    }

@@ -1,0 +1,132 @@
+"""What the training loop trains: the whole model, or its head on features computed once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from memloc.config import Dtype
+from memloc.data.encode import Encoded, evaluation_batches
+from memloc.models.blocks import BlockModel
+from memloc.training.evaluate import EVALUATION_BATCH, autocast, predict_logits
+
+
+class Learner(Protocol):
+    """A model together with its training and validation inputs."""
+
+    device: torch.device
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The open parameters by name."""
+        ...
+
+    def lengths(self) -> np.ndarray:
+        """Tokens per training example."""
+        ...
+
+    def logits(self, indices: np.ndarray) -> Tensor:
+        """Logits of some training examples, differentiable."""
+        ...
+
+    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of all training and all validation examples."""
+        ...
+
+    def training_mode(self) -> contextlib.AbstractContextManager[None]:
+        """Dropout on and frozen parameters closed, restored afterwards."""
+        ...
+
+
+class WholeModel:
+    """Everything but the input embeddings learns."""
+
+    def __init__(self, model: BlockModel, train: Encoded, validation: Encoded) -> None:
+        self.model, self.train, self.validation = model, train, validation
+        self.device = model.device
+        self.closed = model.groups.embeddings
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """Parameters outside the embeddings."""
+        return {n: p for n, p in self.model.model.named_parameters() if n not in self.closed}
+
+    def lengths(self) -> np.ndarray:
+        """Tokens per training example."""
+        return self.train.lengths
+
+    def logits(self, indices: np.ndarray) -> Tensor:
+        """An ordinary forward pass."""
+        return self.model.logits(self.train.batch(indices.tolist(), self.device))
+
+    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Whole passes over both sets."""
+        return (
+            predict_logits(self.model, self.train, dtype),
+            predict_logits(self.model, self.validation, dtype),
+        )
+
+    @contextlib.contextmanager
+    def training_mode(self) -> Iterator[None]:
+        """Dropout on, embeddings closed."""
+        with self.model.frozen(self.closed), self.model.mode(training=True):
+            yield
+
+
+class HeadOnly(WholeModel):
+    """Only the head learns: the frozen model.
+
+    Everything below the head is constant, so the state the head reads is computed once. Where the
+    model allows no such short cut, whole passes are made, with the same result.
+    """
+
+    def __init__(self, model: BlockModel, train: Encoded, validation: Encoded) -> None:
+        super().__init__(model, train, validation)
+        head = set(model.groups.head)
+        self.closed = tuple(n for n, _ in model.model.named_parameters() if n not in head)
+        self.cached = model.can_resume and model.pooling != "other"
+        if self.cached:
+            self.features = self._pooled_states(train), self._pooled_states(validation)
+
+    def logits(self, indices: np.ndarray) -> Tensor:
+        """From the stored states, if possible."""
+        if not self.cached:
+            return super().logits(indices)
+        return self.model.tail(self.features[0][torch.from_numpy(indices)].to(self.device))
+
+    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
+        """From the stored states, if possible."""
+        if not self.cached:
+            return super().evaluate(dtype)
+        train, validation = self.features
+        with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
+            return self._tail(train), self._tail(validation)
+
+    @contextlib.contextmanager
+    def training_mode(self) -> Iterator[None]:
+        """Dropout only in the head: what is frozen answers the same every time."""
+        with super().training_mode():
+            base = self.model.model.base_model
+            assert isinstance(base, nn.Module)
+            base.eval()
+            yield
+
+    def _tail(self, features: Tensor) -> np.ndarray:
+        logits: np.ndarray = self.model.tail(features.to(self.device)).float().cpu().numpy()
+        return logits
+
+    def _pooled_states(self, encoded: Encoded) -> Tensor:
+        features: Tensor | None = None
+        with self.model.mode(training=False), torch.no_grad():
+            for indices in evaluation_batches(encoded, EVALUATION_BATCH):
+                batch = encoded.batch(indices.tolist(), self.device)
+                states, _ = self.model.states(batch)
+                pooled = self.model.pooled(states[-1], batch).cpu()
+                if features is None:
+                    features = torch.empty(len(encoded), pooled.shape[1], dtype=pooled.dtype)
+                features[torch.from_numpy(indices)] = pooled
+        assert features is not None
+        return features

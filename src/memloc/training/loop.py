@@ -1,0 +1,154 @@
+"""The one training loop: makes θ_O, θ_M1, θ_M2 and the frozen model (section 3, appendix D).
+
+AdamW, linear schedule with warm-up, gradient norm clipped; input embeddings frozen. The seed
+decides the order of the data, the new head and dropout. Frozen means ``requires_grad=False``: such
+parameters get no gradient and do not count in the clipping norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import get_scheduler
+
+from memloc.config import TrainingConfig
+from memloc.data.encode import training_batches
+from memloc.errors import MemlocError
+from memloc.training.evaluate import autocast, scores
+from memloc.training.learners import Learner
+
+Weights = dict[str, Tensor]
+
+
+class TrainingFailed(MemlocError):
+    """Training went wrong in a way that more of it would not mend."""
+
+
+@dataclass
+class TrainingData:
+    """Labels of the training and validation examples, and which training labels are wrong."""
+
+    labels: np.ndarray
+    noisy: np.ndarray
+    validation_labels: np.ndarray
+
+
+@dataclass
+class Trained:
+    """What training leaves behind. Weights hold only the parameters that were trained."""
+
+    final: Weights
+    memorised_at: Weights | None
+    memorised_epoch: int | None
+    history: pd.DataFrame
+    steps: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def fine_tune(
+    learner: Learner,
+    data: TrainingData,
+    config: TrainingConfig,
+    seed: int,
+    report: Callable[[float], None] = lambda _: None,
+) -> Trained:
+    """Train what the learner leaves open and evaluate after every epoch.
+
+    Args:
+        learner: The model with its inputs; see `memloc.training.learners`.
+        data: What it should answer.
+        config: Settings.
+        seed: Model seed.
+        report: Called with the finished fraction.
+
+    Raises:
+        TrainingFailed: If the loss is not a number.
+    """
+    parameters = learner.trainable()
+    order = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(
+        list(parameters.values()),
+        lr=config.learning_rate,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+    lengths = learner.lengths()
+    steps_per_epoch = -(-len(lengths) // config.batch_size)
+    total = steps_per_epoch * config.epochs
+    schedule = get_scheduler("linear", optimizer, int(config.warmup * total), total)
+    labels = torch.from_numpy(data.labels).to(learner.device)
+
+    result = Trained({}, None, None, pd.DataFrame())
+    rows: list[dict[str, float | int | str]] = []
+    with torch.random.fork_rng(), learner.training_mode():
+        torch.manual_seed(seed)
+        for epoch in range(1, config.epochs + 1):
+            for indices in training_batches(lengths, config.batch_size, order):
+                loss = _accumulate(learner, labels, indices, config)
+                if not np.isfinite(loss):
+                    raise TrainingFailed(
+                        f"the loss became {loss} in epoch {epoch} at learning rate "
+                        f"{config.learning_rate:g}; lower it with --learning-rate"
+                    )
+                torch.nn.utils.clip_grad_norm_(list(parameters.values()), config.clip_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+                schedule.step()
+                result.steps += 1
+                report(result.steps / total)
+            rows += _evaluate(learner, data, config, epoch)
+            accuracy = next(
+                float(row["accuracy"])
+                for row in rows
+                if row["epoch"] == epoch and row["split"] == "train"
+            )
+            if result.memorised_epoch is None and accuracy > config.memorised_at:
+                result.memorised_epoch = epoch
+                result.memorised_at = _copy(parameters)
+    result.final = _copy(parameters)
+    result.history = pd.DataFrame(rows)
+    return result
+
+
+def _accumulate(
+    learner: Learner, labels: Tensor, indices: np.ndarray, config: TrainingConfig
+) -> float:
+    """Gradient of the mean loss of one batch, in parts that fit the device."""
+    part = config.micro_batch_size or len(indices)
+    total = 0.0
+    for start in range(0, len(indices), part):
+        chunk = indices[start : start + part]
+        with autocast(learner.device, config.dtype):
+            logits = learner.logits(chunk)
+        share = len(chunk) / len(indices)
+        loss = cross_entropy(logits.float(), labels[torch.from_numpy(chunk)]) * share
+        loss.backward()
+        total += float(loss.detach())
+    return total
+
+
+def _evaluate(
+    learner: Learner, data: TrainingData, config: TrainingConfig, epoch: int
+) -> list[dict[str, float | int | str]]:
+    train, validation = learner.evaluate(config.dtype)
+    splits = {
+        "train": (train, data.labels),
+        "noisy": (train[data.noisy], data.labels[data.noisy]),
+        "clean": (train[~data.noisy], data.labels[~data.noisy]),
+        "validation": (validation, data.validation_labels),
+    }
+    return [
+        {"epoch": epoch, "split": split, **scores(logits, labels)}
+        for split, (logits, labels) in splits.items()
+        if len(labels)
+    ]
+
+
+def _copy(parameters: Mapping[str, Tensor]) -> Weights:
+    return {name: parameter.detach().cpu().clone() for name, parameter in parameters.items()}
