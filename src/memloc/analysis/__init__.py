@@ -1,0 +1,1 @@
+"""Parts of memloc; see the module names."""

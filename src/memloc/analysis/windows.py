@@ -1,0 +1,148 @@
+"""From errors per window to weights per layer (section 3.1, Figures 3 and 5).
+
+    E[size, layer] = mean error over the windows of that size that contain the layer
+    weight[layer]  = mean over sizes of E[size, layer]
+    M-CoG          = Σ i·w_i / Σ w_i
+
+Errors are normalised so that modifying all L layers is 1.0.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+
+class Window(NamedTuple):
+    """Layers first..last, numbered from 1."""
+
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """Number of layers."""
+        return self.last - self.first + 1
+
+    @property
+    def layers(self) -> range:
+        """The layers themselves."""
+        return range(self.first, self.last + 1)
+
+
+@cache
+def all_windows(n_layers: int) -> tuple[Window, ...]:
+    """All L(L+1)/2 windows, smallest first, then from the bottom up."""
+    return tuple(
+        Window(first, first + size - 1)
+        for size in range(1, n_layers + 1)
+        for first in range(1, n_layers - size + 2)
+    )
+
+
+def error_table(
+    technique: str,
+    windows: tuple[Window, ...],
+    predicted: np.ndarray,
+    labels: np.ndarray,
+    noisy: np.ndarray,
+) -> pd.DataFrame:
+    """Errors per window: share of noisy (clean) examples not predicted as their training label."""
+    wrong = predicted != labels
+    return pd.DataFrame(
+        {
+            "technique": technique,
+            "first_layer": [window.first for window in windows],
+            "last_layer": [window.last for window in windows],
+            "size": [window.size for window in windows],
+            "noisy_error": wrong[:, noisy].mean(axis=1),
+            "clean_error": wrong[:, ~noisy].mean(axis=1) if (~noisy).any() else np.nan,
+        }
+    )
+
+
+def prediction_table(
+    technique: str, windows: tuple[Window, ...], predicted: np.ndarray, examples: np.ndarray
+) -> pd.DataFrame:
+    """One row per window and example."""
+    n = len(examples)
+    return pd.DataFrame(
+        {
+            "technique": technique,
+            "first_layer": np.repeat([window.first for window in windows], n),
+            "last_layer": np.repeat([window.last for window in windows], n),
+            "example": np.tile(examples, len(windows)),
+            "predicted": predicted.reshape(-1),
+        }
+    )
+
+
+def error_matrix(windows: pd.DataFrame) -> np.ndarray:
+    """E[size − 1, layer − 1] from a table of one technique, normalised to the full window."""
+    n_layers = int(windows["last_layer"].max())
+    full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
+    scale = full if full > 0 else math.nan
+    matrix = np.full((n_layers, n_layers), np.nan)
+    for size in range(1, n_layers + 1):
+        group = windows[windows["size"] == size]
+        for layer in range(1, n_layers + 1):
+            containing = group[(group["first_layer"] <= layer) & (layer <= group["last_layer"])]
+            matrix[size - 1, layer - 1] = containing["noisy_error"].mean() / scale
+    return matrix
+
+
+def layer_weights(technique: str, matrix: np.ndarray) -> pd.DataFrame:
+    """Weight per layer: the mean of its column of E."""
+    return pd.DataFrame(
+        {
+            "technique": technique,
+            "layer": np.arange(1, matrix.shape[1] + 1),
+            "weight": matrix.mean(axis=0),
+        }
+    )
+
+
+def centre_of_gravity(weights: np.ndarray) -> float | None:
+    """M-CoG of weights for layers 1..L; None if there is no weight at all."""
+    total = float(np.sum(weights))
+    if not math.isfinite(total) or total <= 0:
+        return None
+    return float(np.sum(np.arange(1, len(weights) + 1) * weights) / total)
+
+
+def undoing_table(
+    technique: str,
+    windows: tuple[Window, ...],
+    predicted: np.ndarray,
+    unmodified: np.ndarray,
+    labels: np.ndarray,
+    examples: np.ndarray,
+) -> pd.DataFrame:
+    """Per example: is it memorised, and which smallest (then lowest) window undoes that?
+
+    Windows are in the order of `all_windows`, so the first that changes the prediction is the
+    smallest. An example that was never memorised, or that no window undoes, has no window.
+    """
+    wrong = predicted != labels
+    memorised = unmodified == labels
+    first = wrong.argmax(axis=0)
+    found = wrong.any(axis=0) & memorised
+    chosen = [windows[index] for index in first]
+
+    def column(values: list[int]) -> pd.Series:
+        return pd.Series(values, dtype="Int64").where(pd.Series(found))
+
+    return pd.DataFrame(
+        {
+            "technique": technique,
+            "example": examples,
+            "memorised": memorised,
+            "smallest_window": column([window.size for window in chosen]),
+            "first_layer": column([window.first for window in chosen]),
+            "last_layer": column([window.last for window in chosen]),
+        }
+    )

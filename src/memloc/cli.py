@@ -1,0 +1,402 @@
+"""The command line: parse, call, print. Bad input ends with one sentence and exit code 2."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from memloc.config import (
+    DataConfig,
+    Device,
+    Dtype,
+    ModelConfig,
+    PairFormat,
+    RunConfig,
+    TrainingConfig,
+)
+from memloc.errors import MemlocError
+
+app = typer.Typer(
+    help="In which layers did a text classifier memorise, and which examples?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")
+app.add_typer(models_app, name="models", no_args_is_help=True)
+
+DATA, MODEL, TRAINING = "Data", "Model", "Training"
+
+
+def _option(flag: str, help: str, panel: str | None = None) -> Any:
+    return typer.Option(flag, help=help, rich_help_panel=panel)
+
+
+Json = Annotated[bool, _option("--json", "Print the result as JSON.")]
+DeviceOption = Annotated[Device, _option("--device", "auto, cpu, cuda or mps.")]
+DtypeOption = Annotated[Dtype, _option("--dtype", "float32 or bfloat16 matrix products.", TRAINING)]
+Blocks = Annotated[
+    str | None, _option("--blocks", "Path of the layer stack, if it is ambiguous.", MODEL)
+]
+TrustCode = Annotated[
+    bool, _option("--trust-remote-code", "Run code that a hub model brings along.", MODEL)
+]
+TextColumn = Annotated[str | None, _option("--text-column", "Column with the text.", DATA)]
+PairColumn = Annotated[str | None, _option("--pair-column", "Column with a second text.", DATA)]
+LabelColumn = Annotated[str | None, _option("--label-column", "Column with the label.", DATA)]
+OriginalColumn = Annotated[
+    str | None,
+    _option("--original-label-column", "Correct labels, if the noise is known.", DATA),
+]
+MaxTokens = Annotated[int | None, _option("--max-tokens", "Longer texts are cut.", MODEL)]
+
+
+@app.command("run")
+def run_command(
+    task: Annotated[
+        str, _option("--task", "A task from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.", DATA)
+    ] = "questions",
+    data_dir: Annotated[
+        Path | None, _option("--data-dir", "Folder with local copies of the paper's tasks.", DATA)
+    ] = None,
+    validation: Annotated[
+        Path | None, _option("--validation", "Validation file beside a --task file.", DATA)
+    ] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    original_label_column: OriginalColumn = None,
+    limit: Annotated[
+        int | None, _option("--limit", "Training examples to use (stratified).", DATA)
+    ] = None,
+    binarise: Annotated[
+        bool, _option("--binarise", "Keep only the two most frequent classes.", DATA)
+    ] = False,
+    noise: Annotated[float, _option("--noise", "Share of the labels to flip.", DATA)] = 0.15,
+    data_seed: Annotated[int, _option("--data-seed", "Decides whose label flips.", DATA)] = 1,
+    model: Annotated[
+        str, _option("--model", "A name from `memloc models list`, a hub name, a directory.", MODEL)
+    ] = "minilm",
+    blocks: Blocks = None,
+    pairs: Annotated[
+        PairFormat,
+        _option("--pairs", "joined with a separator, or the tokeniser's native way.", MODEL),
+    ] = "joined",
+    trust_remote_code: TrustCode = False,
+    max_tokens: MaxTokens = None,
+    seeds: Annotated[str, _option("--seeds", "Model seeds, for example 1,2,3.", TRAINING)] = "1",
+    epochs: Annotated[int | None, _option("--epochs", "Passes over the data.", TRAINING)] = None,
+    learning_rate: Annotated[
+        float | None, _option("--learning-rate", "Peak learning rate.", TRAINING)
+    ] = None,
+    batch_size: Annotated[
+        int | None, _option("--batch-size", "Examples per step.", TRAINING)
+    ] = None,
+    micro_batch_size: Annotated[
+        int | None,
+        _option("--micro-batch-size", "Accumulate gradients in parts of this size.", TRAINING),
+    ] = None,
+    dtype: DtypeOption = "float32",
+    device: DeviceOption = "auto",
+    methods: Annotated[str, _option("--methods", "Techniques, comma-separated.")] = "swapping",
+    runs: Annotated[Path, _option("--runs", "Folder for the store and the results.")] = Path(
+        "runs"
+    ),
+    workers: Annotated[
+        int | None, _option("--workers", "Processes, each with one thread (default: cores).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Flip labels, fine-tune, and find the layers that hold the flipped labels.
+
+    Without options: the embedded model `minilm` on the built-in task `questions`. Defaults for
+    epochs, learning rate and batch size come from the model (`memloc models list`), otherwise
+    from the paper. What was computed before is reused; after Ctrl-C, the same command goes on.
+    """
+    from memloc.execution.progress import make_progress
+    from memloc.experiment import run
+    from memloc.methods import check_method_names
+    from memloc.models.names import known_training
+
+    training = TrainingConfig.make(**known_training(model)).replace(
+        epochs=epochs,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        micro_batch_size=micro_batch_size,
+        max_tokens=max_tokens,
+        dtype=dtype,
+    )
+    config = RunConfig.make(
+        data=DataConfig.make(
+            task=task,
+            data_dir=data_dir,
+            validation=validation,
+            text_column=text_column,
+            pair_column=pair_column,
+            label_column=label_column,
+            original_label_column=original_label_column,
+            limit=limit,
+            binarise=binarise,
+            noise=noise,
+            seed=data_seed,
+        ),
+        model=ModelConfig.make(
+            name=model, blocks=blocks, pair_format=pairs, trust_remote_code=trust_remote_code
+        ),
+        training=training,
+        seeds=parse_seeds(seeds),
+        methods=parse_names(methods),
+        device=device,
+    )
+    check_method_names(config.methods)
+    if workers is not None and workers < 1:
+        raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
+    result = run(config, runs, workers, make_progress(Console(stderr=True)))
+    if as_json:
+        print_json(result.summary)
+        return
+    from memloc.report.terminal import show_files, show_run
+
+    console = make_console()
+    show_run(result.summary, console)
+    show_files(str(result.folder), console, result.summary["jobs"], result.summary["seconds"])
+
+
+@app.command("localise")
+def localise_command(
+    memorised: Annotated[
+        str,
+        _option(
+            "--memorised", "Model fine-tuned on the labels in the data (directory or hub name)."
+        ),
+    ],
+    original: Annotated[
+        str, _option("--original", "The same model fine-tuned on the original labels.")
+    ],
+    data: Annotated[
+        Path, _option("--data", "File with text, [text_pair], label (as trained), original_label.")
+    ],
+    out: Annotated[Path, _option("--out", "Folder for the result tables.")],
+    pretrained: Annotated[
+        str | None,
+        _option(
+            "--pretrained",
+            "Model before fine-tuning, for techniques that need it (swapping does not).",
+        ),
+    ] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    original_label_column: OriginalColumn = None,
+    pairs: Annotated[
+        PairFormat,
+        _option("--pairs", "the tokeniser's native way, or joined with a separator.", MODEL),
+    ] = "native",
+    blocks: Blocks = None,
+    trust_remote_code: TrustCode = False,
+    max_tokens: MaxTokens = None,
+    dtype: Annotated[
+        Dtype, _option("--dtype", "float32 or bfloat16 matrix products.", MODEL)
+    ] = "float32",
+    device: DeviceOption = "auto",
+    methods: Annotated[str, _option("--methods", "Techniques, comma-separated.")] = "swapping",
+    as_json: Json = False,
+) -> None:
+    """Analyse two models that are already fine-tuned: which layers hold the wrong labels?
+
+    Writes windows.parquet, predictions.parquet, layers.parquet, examples.parquet and summary.json.
+    """
+    import time
+
+    from memloc.methods import check_method_names
+
+    names = parse_names(methods)
+    check_method_names(names)
+    if not data.exists():
+        raise MemlocError(f"there is no file {data}; check --data")
+    started = time.perf_counter()
+    from memloc.execution.progress import simple_bar
+    from memloc.experiment import pick_device
+    from memloc.localise import localise_folders
+    from memloc.report.terminal import show_files, show_localisation
+    from memloc.results import check_folder, write_results
+
+    def model_config(name: str) -> ModelConfig:
+        return ModelConfig.make(
+            name=name, blocks=blocks, pair_format=pairs, trust_remote_code=trust_remote_code
+        )
+
+    check_folder(out)
+    with simple_bar(Console(stderr=True), "localising") as report:
+        summary, tables = localise_folders(
+            model_config(memorised),
+            model_config(original),
+            data,
+            names,
+            {
+                "text_column": text_column,
+                "pair_column": pair_column,
+                "label_column": label_column,
+                "original_label_column": original_label_column,
+            },
+            None if pretrained is None else model_config(pretrained),
+            pick_device(device),
+            max_tokens or 512,
+            dtype,
+            report,
+        )
+    settings = {"memorised": memorised, "original": original, "data": str(data), "pairs": pairs}
+    write_results(out, tables, summary, settings)
+    if as_json:
+        print_json({**summary, "folder": str(out)})
+        return
+    console = make_console()
+    show_localisation(summary, console)
+    show_files(str(out), console, None, time.perf_counter() - started)
+
+
+@app.command("tasks")
+def tasks_command(as_json: Json = False) -> None:
+    """List the built-in tasks and those of the paper."""
+    from dataclasses import asdict
+
+    from memloc.data.load import list_tasks
+
+    tasks = list_tasks()
+    if as_json:
+        print_json([asdict(task) for task in tasks])
+        return
+    console = make_console()
+    for source, title in (
+        ("built-in", "Built-in: generated, no download"),
+        ("paper", "The paper's: from the Hugging Face hub, or --data-dir"),
+    ):
+        console.print(f"\n[bold]{title}[/bold]")
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for name, justify in (("task", "left"), ("category", "left"), ("classes", "right"),
+                              ("examples", "right"), ("what", "left")):  # fmt: skip
+            table.add_column(name, justify=justify, no_wrap=name != "what")  # type: ignore[arg-type]
+        for task in tasks:
+            if task.source == source:
+                size = f"{task.train_size:,}" if task.train_size else "any"
+                table.add_row(task.name, task.category, str(task.classes), size, task.description)
+        console.print(table)
+    console.print(
+        "\nOr any file: --task FILE.csv (.tsv, .jsonl, .parquet) with a text and a label column.",
+        highlight=False,
+    )
+
+
+@models_app.command("list")
+def models_list_command() -> None:
+    """List the models that have a short name."""
+    from memloc.models.names import KNOWN_MODELS
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("name", "what", "trained with"):
+        table.add_column(name)
+    for name, known in KNOWN_MODELS.items():
+        settings = TrainingConfig.make(**known.training)
+        recipe = f"{settings.epochs} epochs, rate {settings.learning_rate:g}"
+        table.add_row(
+            name,
+            f"{known.note}\n[dim]{known.hub}[/dim]",
+            f"{recipe}, batch {settings.batch_size}",
+        )
+    console = make_console()
+    console.print(table)
+    console.print(
+        "\nOr any sequence classifier: a hub name, or a directory with model and tokeniser."
+    )
+
+
+@models_app.command("check")
+def models_check_command(
+    name: Annotated[str, typer.Argument(help="A known name, a hub name or a directory.")],
+    blocks: Blocks = None,
+    trust_remote_code: TrustCode = False,
+    as_json: Json = False,
+) -> None:
+    """Show what memloc finds in a model: its layers, its parameters, which short cuts are valid."""
+    from memloc.models.check import check_model, show_check
+
+    found = check_model(
+        ModelConfig.make(name=name, blocks=blocks, trust_remote_code=trust_remote_code)
+    )
+    if as_json:
+        print_json(found)
+    else:
+        show_check(found, make_console())
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        import memloc
+
+        print(f"memloc {memloc.__version__}")
+        raise typer.Exit
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """`1,2,3` as numbers.
+
+    Raises:
+        MemlocError: If it is something else.
+    """
+    try:
+        seeds = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise MemlocError(
+            f"--seeds {text!r} is not a list of whole numbers such as 1,2,3"
+        ) from None
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise MemlocError(f"--seeds {text!r} must be different numbers from 0 up, such as 1,2,3")
+    return seeds
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """`a,b` as names, without repeats."""
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise MemlocError("--methods is empty; name at least one technique, such as swapping")
+    return names
+
+
+def make_console() -> Console:
+    """Standard output; 80 columns where the width is unknown."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=80)
+
+
+def print_json(value: Any) -> None:
+    """JSON on standard output."""
+    print(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def main() -> None:
+    """Entry point: turns errors into sentences and exit codes."""
+    try:
+        app()
+    except MemlocError as error:
+        print(f"memloc: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print(
+            "\nmemloc: interrupted; what was finished is kept, the same command goes on from there",
+            file=sys.stderr,
+        )
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
