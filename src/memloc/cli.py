@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,7 +160,8 @@ def run_command(
     check_method_names(config.methods)
     if workers is not None and workers < 1:
         raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
-    result = run(config, runs, workers, make_progress(Console(stderr=True)))
+    with interruptible("what was finished is kept, and the same command goes on from there"):
+        result = run(config, runs, workers, make_progress(Console(stderr=True)))
     if as_json:
         print_json(result.summary)
         return
@@ -234,7 +237,10 @@ def localise_command(
         )
 
     check_folder(out)
-    with simple_bar(Console(stderr=True), "localising") as report:
+    with (
+        interruptible("nothing was written"),
+        simple_bar(Console(stderr=True), "localising") as report,
+    ):
         summary, tables = localise_folders(
             model_config(memorised),
             model_config(original),
@@ -383,6 +389,16 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
+@contextlib.contextmanager
+def interruptible(words: str) -> Iterator[None]:
+    """Ctrl-C ends long work with a sentence."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"\nmemloc: interrupted; {words}", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
 def main() -> None:
     """Entry point: turns errors into sentences and exit codes."""
     try:
@@ -390,12 +406,6 @@ def main() -> None:
     except MemlocError as error:
         print(f"memloc: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print(
-            "\nmemloc: interrupted; what was finished is kept, the same command goes on from there",
-            file=sys.stderr,
-        )
-        sys.exit(130)
 
 
 if __name__ == "__main__":

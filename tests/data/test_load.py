@@ -32,11 +32,11 @@ def refusal(**settings):
 
 
 @pytest.mark.parametrize("name", BUILTIN_TASKS)
-def test_a_built_in_task_has_600_examples_and_15_percent_noise(name):
+def test_a_built_in_task_has_400_examples_and_15_percent_noise(name):
     task = load_task(DataConfig(task=name))
     assert task.name == name
-    assert len(task.train) == 600
-    assert len(task.validation) == 300
+    assert len(task.train) == 400
+    assert len(task.validation) == 200
     counts = np.bincount(task.train.original_label)
     assert task.train.noisy.sum() == sum(n * 15 // 100 for n in counts)
 

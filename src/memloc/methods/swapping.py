@@ -57,7 +57,7 @@ class Swapping:
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
         swapped = swap_all_windows(
-            context.memorised, context.original.stack, context.encoded, context.dtype, report
+            context.memorised, context.original, context.encoded, context.dtype, report
         )
         labels = context.examples["label"].to_numpy()
         noisy = context.examples["noisy"].to_numpy()
@@ -99,7 +99,7 @@ class SwapResult:
 
 def swap_all_windows(
     memorised: BlockModel,
-    original_blocks: nn.ModuleList,
+    original: BlockModel,
     encoded: Encoded,
     dtype: Dtype = "float32",
     report: Report = lambda _: None,
@@ -108,25 +108,26 @@ def swap_all_windows(
 
     Args:
         memorised: θ_M2; it is left as it was.
-        original_blocks: The blocks of θ_O, on the same device.
+        original: θ_O, on the same device; left as it was too.
         encoded: The examples.
         dtype: Of the matrix multiplications.
         report: Called with the finished fraction.
     """
-    original_blocks.eval()
     if not memorised.can_resume:
-        return _whole_passes(memorised, original_blocks, encoded, dtype, report)
+        with original.mode(training=False):
+            return _whole_passes(memorised, original.stack, encoded, dtype, report)
     windows = all_windows(memorised.n_layers)
     predicted = np.empty((len(windows) + 1, len(encoded)), dtype=np.int64)
     passes = batches = done = 0
     with (
         memorised.mode(training=False),
+        original.mode(training=False),
         torch.inference_mode(),
         autocast(memorised.device, dtype),
     ):
         for indices in evaluation_batches(encoded, _batch_size(memorised, encoded)):
             run = _Lockstep(
-                memorised, original_blocks, encoded.batch(indices.tolist(), memorised.device)
+                memorised, original.stack, encoded.batch(indices.tolist(), memorised.device)
             )
             logits = run.logits()
             predicted[:, indices] = logits.argmax(dim=-1).cpu().numpy()

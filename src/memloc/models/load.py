@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
@@ -82,7 +82,7 @@ def load_classifier(
                 **options,
                 **head,
             )
-    except (OSError, ValueError, RuntimeError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         raise ModelError(
             f"model {source.name!r} could not be loaded from {source.location!r}: "
             f"{_first_line(error)}"

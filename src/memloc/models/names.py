@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,24 @@ def check_model_folder(path: Path) -> None:
                 f"model directory {str(path)!r} has no {what} "
                 f"(none of {', '.join(names)}); save model and tokeniser there with save_pretrained"
             )
+    _check_readable(path)
+
+
+def _check_readable(path: Path) -> None:
+    """Config and weights are at least well-formed; only the headers of the weights are read."""
+    from safetensors import SafetensorError, safe_open
+
+    file = path / "config.json"
+    try:
+        json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(path.glob("*.safetensors")):
+            with safe_open(file, framework="numpy"):
+                pass
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ModelError(
+            f"{file.name} in model directory {str(path)!r} is damaged ({error}); "
+            "save the model there again with save_pretrained"
+        ) from None
 
 
 def folder_fingerprint(path: Path) -> str:

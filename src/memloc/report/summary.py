@@ -97,7 +97,7 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
         },
         "layers_to_undo": _layers_to_undo(windows, n_layers, full),
         "examples_undone_by_one_layer": _number(
-            (memorised["smallest_window"] == 1).mean() if len(memorised) else math.nan
+            memorised["smallest_window"].eq(1).fillna(False).mean() if len(memorised) else math.nan
         ),
     }
 

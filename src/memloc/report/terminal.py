@@ -52,7 +52,9 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
         console.print(
             _section(f"Where? {name}: % of memorisation undone, by window size and layer")
         )
-        console.print(Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False))
+        console.print(
+            Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
+        )
         console.print(_section("Layer weights (mean of each column)"))
         console.print(Padding(weight_bars(result["layer_weights"]), (0, 0, 0, 2), expand=False))
         console.print(Padding(_facts(result), (1, 0, 0, 2), expand=False))

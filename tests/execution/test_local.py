@@ -1,0 +1,193 @@
+"""Jobs in worker processes: same results, nothing lost, nothing computed twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.execution.local import JobFailed, execute
+from memloc.execution.plan import plan_run
+from memloc.execution.progress import Silent
+from memloc.experiment import run
+from memloc.methods import find_method, method_names, method_revision
+from memloc.models.names import resolve
+from memloc.store.store import Store
+
+
+def config(folder: Path, **training) -> RunConfig:
+    return RunConfig(
+        data=DataConfig(task="reviews", limit=60),
+        model=ModelConfig(name=str(folder)),
+        training=TrainingConfig(**{"epochs": 2, "learning_rate": 1e-3, **training}),
+    )
+
+
+def read_tables(folder: Path) -> dict[str, pd.DataFrame]:
+    tables = {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+    tables["costs"] = tables["costs"].drop(columns=["seconds", "peak_memory_bytes"])
+    return tables
+
+
+def assert_same_tables(one: Path, other: Path) -> None:
+    tables, others = read_tables(one), read_tables(other)
+    assert tables.keys() == others.keys()
+    for name, table in tables.items():
+        pd.testing.assert_frame_equal(table, others[name])
+
+
+def test_worker_processes_and_this_process_give_identical_tables(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    one = run(config(tiny_folder), tmp_path / "one", workers=1)
+    two = run(config(tiny_folder), tmp_path / "two", workers=2)
+    assert one.summary["jobs"] == two.summary["jobs"] == {"computed": 4, "reused": 0}
+    assert_same_tables(one.folder, two.folder)
+
+
+def test_only_what_depends_on_a_changed_setting_is_computed_again(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+
+    def jobs(changed: RunConfig) -> dict[str, int]:
+        return run(changed, runs, workers=1).summary["jobs"]
+
+    first = config(tiny_folder)
+    assert jobs(first) == {"computed": 4, "reused": 0}
+    assert jobs(first) == {"computed": 0, "reused": 4}
+    # A second seed needs two trainings and one swapping; the frozen model is there.
+    assert jobs(first.replace(seeds=(1, 2))) == {"computed": 3, "reused": 4}
+    # Other noise is other data: everything depends on it.
+    assert jobs(first.replace(data=first.data.replace(noise=0.3)))["computed"] == 4
+    assert jobs(config(tiny_folder, epochs=3))["computed"] == 4
+    assert jobs(first) == {"computed": 0, "reused": 4}
+
+
+def test_a_moved_model_is_recognised_by_its_content(tiny_folder: Path, tmp_path: Path) -> None:
+    run(config(tiny_folder), tmp_path / "runs", workers=1)
+    moved = tiny_folder.rename(tmp_path / "elsewhere")
+    assert run(config(moved), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
+
+
+def test_a_damaged_artefact_is_said_and_computed_anew(tiny_folder: Path, tmp_path: Path) -> None:
+    first = run(config(tiny_folder), tmp_path / "runs", workers=1)
+    before = read_tables(first.folder)
+    weights = next((tmp_path / "runs" / "store" / "localise").rglob("windows.parquet"))
+    weights.write_bytes(weights.read_bytes()[:-3])
+    with pytest.raises(Exception, match="is damaged"):
+        run(config(tiny_folder), tmp_path / "runs", workers=1)
+    again = run(config(tiny_folder), tmp_path / "runs", workers=1)
+    assert again.summary["jobs"] == {"computed": 1, "reused": 3}
+    for name, table in read_tables(again.folder).items():
+        pd.testing.assert_frame_equal(table, before[name])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failing_job_is_one_sentence_and_keeps_what_is_done(
+    tiny_folder: Path, tmp_path: Path, workers: int
+) -> None:
+    with pytest.raises(JobFailed, match=r"θ_. ?.*failed: the loss became nan.*--learning-rate"):
+        run(config(tiny_folder, learning_rate=1e30, epochs=9), tmp_path / "runs", workers=workers)
+    assert not list((tmp_path / "runs" / "store" / ".tmp").glob("*"))
+
+
+def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    settings = config(tiny_folder)
+    store = Store(tmp_path / "store")
+    plan = plan_run(settings, ("data", "missing"), resolve(settings.model), "nonsense")
+    with pytest.raises(JobFailed, match="failed: ") as caught:
+        execute(plan.jobs, store, 1, Silent())
+    assert "\n" not in str(caught.value)
+
+
+COMMAND = [sys.executable, "-m", "memloc.cli", "run", "--task", "reviews", "--limit", "60"]
+TRAINING = ["--epochs", "60", "--learning-rate", "1e-3", "--workers", "2"]
+
+
+def start_run(model: Path, runs: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *TRAINING, "--model", str(model), "--runs", str(runs), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for_a_trained_model(runs: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not list((runs / "store" / "train").glob("*/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            found.append(int(status.parent.name))
+    return found
+
+
+def gone(pids: list[int], seconds: float = 10) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_run_that_is_stopped_goes_on_where_it_was(
+    tiny_folder: Path, tmp_path: Path, how: signal.Signals
+) -> None:
+    runs = tmp_path / "runs"
+    process = start_run(tiny_folder, runs)
+    wait_for_a_trained_model(runs, process)
+    workers = children(process.pid)
+    assert workers
+    if how is signal.SIGKILL:
+        process.kill()
+    else:
+        os.killpg(process.pid, how)  # as a terminal does on Ctrl-C
+    _, errors = process.communicate(timeout=30)
+    assert gone(workers), "workers outlived the run"
+    if how is signal.SIGINT:
+        assert process.returncode == 130
+        assert "interrupted" in errors
+        assert "Traceback" not in errors
+        assert not list((runs / "store" / ".tmp").glob("*"))
+    done = {path.parent.name for path in (runs / "store").glob("*/*/manifest.json")}
+    assert done
+
+    again = start_run(tiny_folder, runs)
+    output, errors = again.communicate(timeout=120)
+    assert again.returncode == 0, errors
+    summary = json.loads(output)
+    assert summary["jobs"]["reused"] >= 1
+    assert sum(summary["jobs"].values()) == 4
+    assert not list((runs / "store" / ".tmp").glob("*"))
+
+    reference = start_run(tiny_folder, tmp_path / "reference")
+    output, errors = reference.communicate(timeout=120)
+    assert_same_tables(Path(summary["folder"]), Path(json.loads(output)["folder"]))
+
+
+def test_the_revision_read_from_the_source_is_the_real_one() -> None:
+    for name in method_names():
+        assert method_revision(name) == find_method(name).revision

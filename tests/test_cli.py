@@ -1,0 +1,339 @@
+"""The command line as a user meets it: results, and one sentence for every kind of bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memloc import cli
+from tests.conftest import labelled_rows
+from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
+
+QUICK = ["--limit", "60", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1"]
+
+
+@pytest.fixture
+def memloc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run the command line in this process; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()  # what the fixtures printed
+        monkeypatch.setattr("sys.argv", ["memloc", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def files(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*")}
+
+
+def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(memloc, tiny_folder: Path) -> None:
+    code, out, _ = memloc("run", "--model", tiny_folder, "--task", "topics", *QUICK)
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("flipped labels", "validation", "size  3", "layer  1", "Results: runs/topics-"):
+        assert words in out
+    folder = next(Path("runs").glob("topics-*"))
+    tables = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
+    assert set(tables) == {"windows", "layers", "predictions", "examples", "history", "costs"}
+    assert len(tables["windows"]) == 6
+    assert len(tables["predictions"]) == 6 * 60
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["noisy_examples"] == 6
+    code, out, _ = memloc("run", "--model", tiny_folder, "--task", "topics", *QUICK)
+    assert "Nothing to compute: all 4 jobs were in the store already." in out
+
+
+def test_json_is_the_only_thing_on_standard_output(memloc, tiny_folder: Path) -> None:
+    code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--seeds", "1,2", "--json")
+    assert code == 0
+    summary = json.loads(out)
+    result = summary["methods"]["swapping"]
+    assert len(result["m_cog_per_seed"]) == 2
+    assert len(result["error_by_size_and_layer"]) == summary["layers"] == 3
+    assert "θ_M" in err
+
+
+def test_known_noise_is_used_as_it_is(memloc, tiny_folder: Path, tmp_path: Path) -> None:
+    rows = labelled_rows(60).rename(columns={"original_label": "gold"})
+    rows.to_csv(tmp_path / "mine.csv", index=False)
+    code, out, err = memloc(
+        "run", "--model", tiny_folder, "--task", "mine.csv", "--original-label-column", "gold",
+        "--epochs", "2", "--workers", "1", "--json",
+    )  # fmt: skip
+    assert code == 0, err
+    summary = json.loads(out)
+    examples = pd.read_parquet(Path(summary["folder"]) / "examples.parquet")
+    noisy = rows[rows["label"] != rows["gold"]]
+    assert set(examples["example"]) <= set(noisy.index)
+    assert examples["text"].tolist() == rows.loc[examples["example"], "text"].tolist()
+
+
+def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
+    memorised, original = save_pair(tmp_path, "bert", layers=3)
+    labelled_rows(24).to_json(tmp_path / "data.jsonl", orient="records", lines=True)
+    arguments = ("--memorised", memorised, "--original", original, "--data", "data.jsonl")
+    code, out, err = memloc("localise", *arguments, "--pretrained", original, "--out", "found")
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    columns = {
+        "windows": "technique first_layer last_layer size noisy_error clean_error",
+        "predictions": "technique first_layer last_layer example predicted",
+        "layers": "technique layer weight",
+    }
+    for name, expected in columns.items():
+        table = pd.read_parquet(tmp_path / "found" / f"{name}.parquet")
+        assert table.columns.tolist() == expected.split()
+    assert pd.read_parquet("found/layers.parquet")["layer"].tolist() == [1, 2, 3]
+
+
+def test_class_names_of_the_model_may_stand_in_the_file(memloc, tmp_path: Path) -> None:
+    for seed, name in enumerate(("a", "b")):
+        model = tiny_model("bert", seed=seed)
+        model.config.id2label = {0: "zero", 1: "one", 2: "two"}
+        model.save_pretrained(tmp_path / name)
+        tiny_tokenizer().save_pretrained(tmp_path / name)
+    rows = labelled_rows(24)
+    arguments = ("--memorised", "a", "--original", "b", "--json")
+    rows.to_csv("numbers.csv", index=False)
+    _, numbers, _ = memloc("localise", *arguments, "--data", "numbers.csv", "--out", "n")
+    names = {0: "zero", 1: "one", 2: "two"}
+    rows["label"] = rows["label"].map(names)
+    rows["original_label"] = rows["original_label"].map(names)
+    rows.to_csv("names.csv", index=False)
+    _, named, _ = memloc("localise", *arguments, "--data", "names.csv", "--out", "n")
+    assert json.loads(numbers) == json.loads(named)
+
+
+def test_tasks_lists_the_built_in_and_the_paper_tasks(memloc) -> None:
+    code, out, _ = memloc("tasks")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for name in ("questions", "entailment", "wic", "stormfront", "trec"):
+        assert name in out
+    assert len(json.loads(memloc("tasks", "--json")[1])) == 17
+
+
+def test_models_check_describes_and_refuses_in_words(memloc, tiny_folder: Path) -> None:
+    code, out, _ = memloc("models", "check", tiny_folder)
+    assert code == 0
+    for words in ("3, in encoder.layer", "the first token", "fast: shared"):
+        assert words in out
+    albert = tiny_model("albert", hidden_size=32, num_attention_heads=4, intermediate_size=48,
+                        embedding_size=16)  # fmt: skip
+    albert.save_pretrained("albert")
+    tiny_tokenizer().save_pretrained("albert")
+    code, _, err = memloc("models", "check", "./albert")
+    assert code == 2
+    assert "same weights in every layer" in err
+
+
+def test_a_tokeniser_without_padding_token_is_handled(memloc, tmp_path: Path) -> None:
+    model = tiny_model("llama", pad_token_id=None)
+    model.save_pretrained("llama")
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_special_tokens({"eos_token": "[EOS]"})
+    tokenizer.pad_token = None
+    tokenizer.save_pretrained("llama")
+    code, out, err = memloc("models", "check", "./llama", "--json")
+    assert code == 0, err
+    assert json.loads(out)["padding_token"] == "[EOS]"
+    code, out, err = memloc("run", "--model", "./llama", *QUICK)
+    assert code == 0, err
+
+
+# --- bad input: one sentence, exit code 2, nothing written ---------------------------------------
+
+
+def write(name: str, text: str | bytes) -> str:
+    Path(name).write_bytes(text.encode() if isinstance(text, str) else text)
+    return name
+
+
+GOOD = "text,label\n" + "".join(f"some words {i},{'ab'[i % 2]}\n" for i in range(40))
+
+BAD_DATA = {
+    "missing file": (lambda: "nothere.csv", "there is no file nothere.csv"),
+    "empty file": (lambda: write("e.csv", ""), "e.csv is empty"),
+    "header only": (lambda: write("h.csv", "text,label\n"), "h.csv has no rows"),
+    "one class": (lambda: write("o.csv", "text,label\nx y,a\nz w,a\n"), "one class only"),
+    "single example": (
+        lambda: write("s.csv", GOOD + "lonely,c\n"),
+        "the class 'c' has a single example",
+    ),
+    "empty text": (lambda: write("t.csv", GOOD + '"  ",a\n'), "row 40 of t.csv"),
+    "not text": (
+        lambda: write("n.jsonl", '{"text": 3, "label": "a"}\n'),
+        "is 3, which is not a text",
+    ),
+    "broken line": (
+        lambda: write("b.jsonl", '{"text": "x", "label": "a"}\n{"text": \n'),
+        "broken JSON in line 2",
+    ),
+    "wrong encoding": (
+        lambda: write("l.csv", "text,label\ncaf\xe9,a\n".encode("latin1")),
+        "l.csv is not UTF-8",
+    ),
+    "unknown task": (lambda: "questoins", "did you mean 'questions'"),
+    "unreadable ending": (lambda: write("x.xlsx", "x"), "x.xlsx has an ending"),
+}
+
+
+def assert_one_sentence(code: int, out: str, err: str, words: str) -> None:
+    assert code == 2, (out, err)
+    assert out == ""
+    assert err.startswith("memloc: ")
+    assert err.count("\n") == 1
+    assert words in err
+
+
+@pytest.mark.parametrize("case", BAD_DATA)
+def test_bad_data_is_one_sentence(case: str, memloc, tiny_folder: Path, tmp_path: Path) -> None:
+    make, words = BAD_DATA[case]
+    task = make()
+    before = files(tmp_path)
+    answer = memloc("run", "--model", tiny_folder, "--task", task)
+    assert_one_sentence(*answer, words)
+    assert files(tmp_path) == before
+
+
+BAD_OPTIONS = {
+    "misspelt column": (["--task", "good.csv", "--text-column", "txt"], "did you mean 'text'"),
+    "noise above one": (["--noise", "1.5"], "noise = 1.5 is not possible"),
+    "noise of zero": (["--noise", "0"], "noise = 0.0 is not possible"),
+    "no example noisy": (["--limit", "30"], "makes no example of 'questions' noisy"),
+    "unknown model": (["--model", "minilmm"], "did you mean 'minilm'"),
+    "missing model": (["--model", "./nowhere"], "model directory 'nowhere' does not exist"),
+    "empty model": (["--model", "./empty"], "has no config.json"),
+    "no weights": (["--model", "./noweights"], "has no weights"),
+    "no tokeniser": (["--model", "./notokeniser"], "has no tokeniser"),
+    "broken config": (
+        ["--model", "./brokenconfig"],
+        "config.json in model directory 'brokenconfig' is damaged",
+    ),
+    "broken weights": (
+        ["--model", "./brokenweights"],
+        "is damaged (Error while deserializing header",
+    ),
+    "unknown technique": (["--methods", "swaping"], "did you mean 'swapping'"),
+    "no technique": (["--methods", ","], "--methods is empty"),
+    "bad seeds": (["--seeds", "one"], "--seeds 'one' is not a list of whole numbers"),
+    "same seeds": (["--seeds", "1,1"], "must be different"),
+    "no workers": (["--workers", "0"], "--workers 0 is not possible"),
+    "epochs": (["--epochs", "0"], "epochs = 0 is not possible"),
+    "unwritable": (["--runs", "good.csv"], "cannot write to 'good.csv/store'"),
+    "wrong blocks": (["--blocks", "encoder.layers"], "did you mean 'encoder.layer'"),
+    "labels absent in training": (
+        ["--task", "good.csv", "--validation", "other.csv"],
+        "the label 'zzz' in row 0 of other.csv",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_OPTIONS)
+def test_bad_options_are_one_sentence(case: str, memloc, tiny_folder: Path, tmp_path: Path) -> None:
+    write("good.csv", GOOD)
+    write("other.csv", "text,label\nx,zzz\ny,a\n")
+    Path("empty").mkdir()
+    for name, missing in {
+        "noweights": "model.safetensors",
+        "notokeniser": "tokenizer",
+        "brokenconfig": None,
+        "brokenweights": None,
+    }.items():
+        Path(name).mkdir()
+        for file in tiny_folder.iterdir():
+            if missing is None or not file.name.startswith(missing):
+                (Path(name) / file.name).write_bytes(file.read_bytes())
+    write("brokenconfig/config.json", "{")
+    write("brokenweights/model.safetensors", b"\xff" * 100)
+    options, words = BAD_OPTIONS[case]
+    model = [] if "--model" in options else ["--model", tiny_folder]
+    limit = [] if "--limit" in options else ["--limit", "60"]
+    limit = [] if "--task" in options else limit
+    before = files(tmp_path)
+    code, out, err = memloc("run", *model, *limit, *options)
+    if case == "wrong blocks":  # noticed when a worker loads the model, after the data was stored
+        assert_one_sentence(code, out, err[err.index("memloc: ") :], words)
+        return
+    assert_one_sentence(code, out, err, words)
+    left = {
+        name for name in files(tmp_path) - before if name.endswith((".parquet", ".safetensors"))
+    }
+    assert not left
+
+
+BAD_PAIRS = {
+    "other depth": ({"layers": 3}, "number of layers is 4 in 'memorised' but 3 in 'other'"),
+    "other classes": ({"labels": 2}, "number of classes is 3 in 'memorised' but 2 in 'other'"),
+    "other width": ({"intermediate_size": 40}, "shape of bert.encoder.layer.0"),
+    "other architecture": (
+        {"architecture": "roberta"},
+        "architecture is BertForSequenceClassification",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD_PAIRS)
+def test_models_that_do_not_fit_are_one_sentence(case: str, memloc, tmp_path: Path) -> None:
+    save_pair(tmp_path, "bert")
+    changes, words = BAD_PAIRS[case]
+    settings = {"architecture": "bert", **changes}
+    tiny_model(**settings).save_pretrained("other")
+    tiny_tokenizer().save_pretrained("other")
+    labelled_rows(20).to_csv("data.csv", index=False)
+    answer = memloc("localise", "--memorised", "memorised", "--original", "other",
+                    "--data", "data.csv", "--out", "out")  # fmt: skip
+    code, out, err = answer
+    assert_one_sentence(code, out, err[err.index("memloc: ") :], words)
+    assert not Path("out").exists()
+
+
+BAD_LOCALISE_DATA = {
+    "no original labels": ("text,label\na film,0\ngood,1\n", "no column with the original labels"),
+    "nothing noisy": (
+        "text,label,original_label\na film,0,0\ngood,1,1\n",
+        "differs from its original label",
+    ),
+    "unknown class": (
+        "text,label,original_label\na film,0,1\ngood,7,1\n",
+        "label '7' in row 1 of data.csv",
+    ),
+    "missing": (None, "there is no file data.csv"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_LOCALISE_DATA)
+def test_bad_data_for_localise_is_one_sentence(case: str, memloc, tmp_path: Path) -> None:
+    save_pair(tmp_path, "bert")
+    text, words = BAD_LOCALISE_DATA[case]
+    if text is not None:
+        write("data.csv", text)
+    code, out, err = memloc("localise", "--memorised", "memorised", "--original", "original",
+                            "--data", "data.csv", "--out", "out")  # fmt: skip
+    message = err[err.index("memloc: ") :]
+    assert_one_sentence(code, out, message, words)
+    assert not Path("out").exists()
+
+
+def test_a_model_without_a_trained_head_is_refused(memloc, tmp_path: Path) -> None:
+    save_pair(tmp_path, "bert")
+    tiny_model("bert").bert.save_pretrained("headless")
+    tiny_tokenizer().save_pretrained("headless")
+    labelled_rows(20).to_csv("data.csv", index=False)
+    code, _, err = memloc("localise", "--memorised", "headless", "--original", "original",
+                          "--data", "data.csv", "--out", "out")  # fmt: skip
+    assert code == 2
+    assert "give a fine-tuned sequence-classification model" in err

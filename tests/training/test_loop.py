@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from memloc.config import TrainingConfig
+from memloc.data.encode import Encoded, encode, training_batches
+from memloc.models.blocks import BlockModel
+from memloc.models.load import TextCodec
+from memloc.training.learners import HeadOnly, WholeModel
+from memloc.training.loop import TrainingData, TrainingFailed, fine_tune
+from tests.conftest import labelled_rows
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+QUICK = TrainingConfig(epochs=3, learning_rate=3e-3, batch_size=8)
+
+
+def data(n: int = 40) -> tuple[Encoded, Encoded, TrainingData]:
+    rows, validation = labelled_rows(n), labelled_rows(20, seed=1)
+    codec = TextCodec(tiny_tokenizer(), "|", 0, 64)
+    noisy = (rows["label"] != rows["original_label"]).to_numpy()
+    targets = TrainingData(rows["label"].to_numpy(), noisy, validation["original_label"].to_numpy())
+    return encode(rows, codec), encode(validation, codec), targets
+
+
+def learner(kind: type = WholeModel, architecture: str = "bert", seed: int = 0, **changes):
+    train, validation, targets = data()
+    model = BlockModel(tiny_model(architecture, layers=3, seed=seed, **changes))
+    return kind(model, train, validation), targets
+
+
+def weights_equal(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def test_the_same_seed_gives_bit_identical_weights_and_another_does_not() -> None:
+    results = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed * 17)  # the state of the global generator must not matter
+        results.append(fine_tune(*learner(), QUICK, seed))
+    assert weights_equal(results[0].final, results[1].final)
+    pd.testing.assert_frame_equal(results[0].history, results[1].history)
+    assert not weights_equal(results[0].final, results[2].final)
+
+
+def test_training_leaves_the_global_random_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    fine_tune(*learner(), QUICK, 1)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_embeddings_do_not_change_and_everything_else_does() -> None:
+    whole, targets = learner()
+    before = {k: v.detach().clone() for k, v in whole.model.model.named_parameters()}
+    result = fine_tune(whole, targets, QUICK, 1)
+    embeddings = set(whole.model.groups.embeddings)
+    assert set(result.final) == set(before) - embeddings
+    for name, parameter in whole.model.model.named_parameters():
+        assert torch.equal(parameter, before[name]) == (name in embeddings), name
+        assert parameter.requires_grad
+
+
+def test_only_the_head_of_the_frozen_model_changes() -> None:
+    head, targets = learner(HeadOnly)
+    before = {k: v.detach().clone() for k, v in head.model.model.named_parameters()}
+    result = fine_tune(head, targets, QUICK, 1)
+    assert set(result.final) == set(head.model.groups.head)
+    for name, parameter in head.model.model.named_parameters():
+        assert torch.equal(parameter, before[name]) == (name not in result.final), name
+
+
+@pytest.mark.parametrize(
+    "architecture", ["bert", "roberta", "distilbert", "opt", "gpt_neo", "llama"]
+)
+def test_training_the_head_on_stored_states_equals_whole_passes(architecture: str) -> None:
+    # Rounding differs, because the tail sees one token instead of a padded batch of many.
+    fast, targets = learner(HeadOnly, architecture)
+    slow, _ = learner(HeadOnly, architecture)
+    assert fast.cached
+    slow.cached = False
+    results = [fine_tune(one, targets, QUICK, 1) for one in (fast, slow)]
+    for name, value in results[0].final.items():
+        torch.testing.assert_close(value, results[1].final[name], rtol=1e-3, atol=1e-5)
+    for column in ("loss", "accuracy"):
+        np.testing.assert_allclose(
+            results[0].history[column], results[1].history[column], rtol=1e-4, atol=1e-5
+        )
+
+
+def test_a_mean_pooling_model_trains_its_head_by_whole_passes() -> None:
+    head, targets = learner(HeadOnly, "modernbert", classifier_pooling="mean")
+    assert not head.cached
+    result = fine_tune(head, targets, QUICK, 1)
+    assert set(result.final) == set(head.model.groups.head)
+
+
+def test_accumulated_gradients_equal_one_large_batch() -> None:
+    # Without dropout the only difference is the order of summation.
+    results = []
+    for micro in (None, 3):
+        one, targets = learner(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        config = QUICK.replace(micro_batch_size=micro)
+        results.append(fine_tune(one, targets, config, 1))
+    losses = [result.history["loss"].to_numpy() for result in results]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+
+
+def test_the_first_epoch_near_the_ceiling_is_kept() -> None:
+    one, targets = learner()
+    result = fine_tune(one, targets, QUICK.replace(epochs=40, memorised_at=0.8), 1)
+    train = result.history[result.history["split"] == "train"]
+    passed = train.loc[train["accuracy"] > 0.8, "epoch"]
+    assert result.memorised_epoch == passed.iloc[0] < 40
+    assert result.memorised_at is not None
+    assert not weights_equal(result.memorised_at, result.final)
+
+
+def test_a_ceiling_that_is_never_reached_is_said() -> None:
+    result = fine_tune(*learner(), QUICK.replace(epochs=1), 1)
+    assert result.memorised_epoch is None
+    assert result.memorised_at is None
+
+
+def test_every_epoch_records_all_splits() -> None:
+    one, targets = learner()
+    history = fine_tune(one, targets, QUICK, 1).history
+    assert history.columns.tolist() == ["epoch", "split", "loss", "accuracy", "macro_f1"]
+    assert set(history["split"]) == {"train", "noisy", "clean", "validation"}
+    last = history[history["epoch"] == 3].set_index("split")["accuracy"]
+    share = targets.noisy.mean()
+    assert last["train"] == pytest.approx(share * last["noisy"] + (1 - share) * last["clean"])
+
+
+def test_a_loss_that_is_not_a_number_stops_with_a_remedy() -> None:
+    with pytest.raises(TrainingFailed, match="lower it with --learning-rate"):
+        fine_tune(*learner(), QUICK.replace(learning_rate=1e30, epochs=20), 1)
+
+
+def test_bfloat16_trains_on_float32_weights() -> None:
+    one, targets = learner()
+    result = fine_tune(one, targets, QUICK.replace(dtype="bfloat16"), 1)
+    assert {value.dtype for value in result.final.values()} == {torch.float32}
+    assert np.isfinite(result.history["loss"]).all()
+
+
+def test_training_batches_hold_every_example_once_with_little_padding() -> None:
+    lengths = np.random.default_rng(0).integers(3, 60, 1003)
+    batches = training_batches(lengths, 8, np.random.default_rng(1))
+    assert sorted(np.concatenate(batches)) == list(range(1003))
+    assert len(batches) == 126
+    padded = sum(lengths[batch].max() * len(batch) for batch in batches)
+    assert padded < 1.15 * lengths.sum()
+    again = training_batches(lengths, 8, np.random.default_rng(2))
+    assert [b.tolist() for b in again] != [b.tolist() for b in batches]
