@@ -139,7 +139,10 @@ def test_a_fresh_process_with_another_hash_seed_gives_the_same_tasks() -> None:
 @every_task
 def test_the_text_is_clean(name: str) -> None:
     task = _task(name, 20_000, 300)
-    texts = [part for row in _inputs(task.train) for part in row]
+    train = task.train
+    if name == "acceptability":
+        train = train[train["label"] == 1]  # the others have such flaws on purpose
+    texts = [part for row in _inputs(train) for part in row]
     flaws = {
         "does not start with a capital": r"^[^A-Z]",
         "does not end with punctuation": r"[^.?!]$",

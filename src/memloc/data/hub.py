@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from memloc.errors import DataError
+from memloc.hub import hub_answers
 
 CONVERTED = "refs/convert/parquet"
 """The branch on which the hub keeps Parquet copies, one folder per configuration.
 
 `datasets` no longer runs the loading scripts that some older data sets consist of.
 """
-
-_PATIENCE = 5.0
-"""Seconds to wait for a sign of life from the hub."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def load_splits(repository: str, configuration: str | None, converted: bool) -> 
     import datasets
 
     local = Path(repository).is_dir()
-    offline = not local and not _hub_answers()
+    offline = not local and not hub_answers()
     try:
         with _cache_only(offline):
             if not converted:
@@ -88,17 +86,6 @@ def _download(repository: str, configuration: str | None, offline: bool) -> str:
             local_files_only=offline,
         )
     )
-
-
-def _hub_answers() -> bool:
-    """Ask once, as the libraries themselves would retry for up to minutes."""
-    from huggingface_hub import constants, get_session
-
-    try:
-        get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
-    except Exception:
-        return False
-    return True
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def load_classifier(
     """
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     if source.revision:
-        options["revision"] = source.revision
+        options |= {"revision": source.revision, "local_files_only": source.offline}
     tokenizer = _load_tokenizer(source, options)
     head: dict[str, Any] = {} if n_labels is None else {"num_labels": n_labels}
     if labels is not None:
@@ -83,6 +83,11 @@ def load_classifier(
                 **head,
             )
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"model {source.name!r} brings code of its own, which is run only if you pass "
+                "--trust-remote-code"
+            ) from None
         raise ModelError(
             f"model {source.name!r} could not be loaded from {source.location!r}: "
             f"{_first_line(error)}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from memloc.config import ModelConfig
 from memloc.errors import ModelError, suggest
+from memloc.hub import hub_answers
 from memloc.models.minilm import minilm_folder
 
 
@@ -62,12 +63,16 @@ TOKENISER_FILES = (
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model's weights are, and a fingerprint of what they are."""
+    """Where a model's weights are, and a fingerprint of what they are.
+
+    `revision` and `offline` (the hub could not be reached: keep to its cache) are for hub models.
+    """
 
     name: str
     location: str
     fingerprint: str
     revision: str | None = None
+    offline: bool = False
 
 
 def known_training(name: str) -> dict[str, Any]:
@@ -91,27 +96,27 @@ def resolve(config: ModelConfig) -> ModelSource:
         check_model_folder(path)
         return ModelSource(path.resolve().name, str(path.resolve()), folder_fingerprint(path))
     hub_name = KNOWN_MODELS[name].hub if name in KNOWN_MODELS else config.name
-    from transformers import AutoConfig  # slow to import, and only hub names need it
+    return _from_hub(hub_name, config.name)
 
-    from memloc.models.load import quiet
 
+def _from_hub(hub_name: str, typed: str) -> ModelSource:
+    """The commit that `main` of a hub model points to, or that the hub cache holds."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    offline = not hub_answers()
     try:
-        with quiet():
-            hub_config = AutoConfig.from_pretrained(
-                hub_name, trust_remote_code=config.trust_remote_code
-            )
-    except (OSError, ValueError) as error:
-        if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"model {config.name!r} brings code of its own, which is not run unless you pass "
-                "--trust-remote-code"
-            ) from None
+        path = hf_hub_download(hub_name, "config.json", local_files_only=offline)
+    except (OSError, ValueError, HfHubHTTPError):
+        where = "in the hub cache (the hub cannot be reached)" if offline else "on the hub"
+        known = typed != hub_name or "/" in typed
+        remedy = "; give a local directory with the model and its tokeniser"
+        hint = remedy if known else suggest(typed, KNOWN_MODELS)
         raise ModelError(
-            f"model {config.name!r} is not a local directory, and was not found in the hub cache "
-            f"or on the hub{suggest(config.name, KNOWN_MODELS)}"
+            f"model {typed!r} is not a local directory and was not found {where}{hint}"
         ) from None
-    commit = getattr(hub_config, "_commit_hash", None)
-    return ModelSource(name, hub_name, f"{hub_name}@{commit}", commit)
+    commit = Path(path).parent.name
+    return ModelSource(hub_name.split("/")[-1], hub_name, f"{hub_name}@{commit}", commit, offline)
 
 
 def check_model_folder(path: Path) -> None:

@@ -474,8 +474,37 @@ FRAMES = (
 )
 
 
+def _doubled_word(rng: random.Random, good: bool) -> str:
+    """No word stands twice in a row."""
+    sentence = rng.choice(FRAMES)(rng, True).split()
+    if not good:
+        places = [i for i, word in enumerate(sentence[:-1]) if word not in ("a", "an")]
+        place = rng.choice(places)
+        sentence.insert(place, sentence[place])
+    return " ".join(sentence)
+
+
+def _scrambled(rng: random.Random, good: bool) -> str:
+    """The words of a sentence stand in an order."""
+    *sentence, last = rng.choice(FRAMES)(rng, True).split()
+    if not good:
+        before = list(sentence)
+        while sentence == before:
+            rng.shuffle(sentence)
+        sentence = ["a" if word == "an" else word for word in sentence]  # tidied again afterwards
+    return " ".join([*sentence, last])
+
+
+PLAIN_FRAMES = (_doubled_word, _scrambled)
+"""Blunt violations, which even a small model sees."""
+
+PLAIN = 0.5
+"""Share of blunt violations, so that a few hundred examples teach something."""
+
+
 def _sample(rng: random.Random, label: int) -> tuple[str]:
-    return (tidy(rng.choice(FRAMES)(rng, label == 1)),)
+    frames = PLAIN_FRAMES if rng.random() < PLAIN else FRAMES
+    return (tidy(rng.choice(frames)(rng, label == 1)),)
 
 
 TASK = BuiltinTask(

@@ -1,0 +1,1 @@
+"""Fast paths against their slow oracles, side by side in one process."""

