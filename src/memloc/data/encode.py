@@ -79,6 +79,18 @@ def evaluation_batches(encoded: Encoded, size: int) -> Iterator[np.ndarray]:
         yield order[start : start + size]
 
 
+def equal_length_batches(encoded: Encoded, size: int) -> Iterator[np.ndarray]:
+    """Indices in batches of exactly one length, so without any padding; each example once.
+
+    Batches may be small: for work that stacks many states of the same batch anyway.
+    """
+    lengths = encoded.lengths
+    for length in np.unique(lengths):
+        indices = np.flatnonzero(lengths == length)
+        for start in range(0, len(indices), size):
+            yield indices[start : start + size]
+
+
 def training_batches(
     lengths: np.ndarray, size: int, generator: np.random.Generator
 ) -> list[np.ndarray]:

@@ -35,14 +35,14 @@ from memloc.analysis.windows import (
     undoing_table,
 )
 from memloc.config import Dtype
-from memloc.data.encode import Encoded, evaluation_batches
+from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
 from memloc.methods.base import Context, LocalisationResult, Report, register
 from memloc.models.blocks import Batch, BlockModel
 from memloc.training.evaluate import autocast, predict_logits
 
 STATE_BYTES = 256 * 2**20
 """Upper limit for the states of all windows of one batch; decides how many examples go together."""
-TOKENS_PER_PASS = {"cpu": 2048, "cuda": 65536, "mps": 16384}
+TOKENS_PER_PASS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 """How much goes through a block at once: enough to be efficient, small enough for the cache."""
 LARGEST_BATCH = 32
 
@@ -125,7 +125,7 @@ def swap_all_windows(
         torch.inference_mode(),
         autocast(memorised.device, dtype),
     ):
-        for indices in evaluation_batches(encoded, _batch_size(memorised, encoded)):
+        for indices in equal_length_batches(encoded, _batch_size(memorised, encoded)):
             run = _Lockstep(
                 memorised, original.stack, encoded.batch(indices.tolist(), memorised.device)
             )
@@ -149,31 +149,35 @@ class _Lockstep:
         self.block_passes = 0
 
     def logits(self) -> Tensor:
-        """Logits [1 + windows, examples, classes]: unmodified first, then as in `all_windows`."""
-        unmodified = self.model.input_state(self.batch)[None]
-        inside = unmodified[:0]  # one state per start a, in θ_O's layers now
-        ended = unmodified[:0]  # one state per window that is over
-        names: list[Window] = []
-        for layer in range(1, self.model.n_layers + 1):
-            inside = self._advance(torch.cat([inside, unmodified]), layer, self.original[layer - 1])
-            moved = self._advance(torch.cat([unmodified, ended]), layer, self.model.block(layer))
-            unmodified = moved[:1]
-            ended = torch.cat([moved[1:], inside])
-            names += [Window(start, layer) for start in range(1, layer + 1)]
-        position = {window: index for index, window in enumerate(names)}
-        order = [position[window] for window in all_windows(self.model.n_layers)]
-        return self._tail(torch.cat([unmodified, ended[order]]))
+        """Logits [1 + windows, examples, classes]: unmodified first, then as in `all_windows`.
 
-    def _advance(self, states: Tensor, layer: int, block: nn.Module) -> Tensor:
+        All states are rows of one tensor: row 0 is the unmodified model; then come the windows in
+        the order in which they end, so that those that have ended are always the first rows.
+        """
+        n_layers = self.model.n_layers
+        start = self.model.input_state(self.batch)
+        states = start.new_empty(_first_row(n_layers + 1), *start.shape)
+        states[0] = start
+        for layer in range(1, n_layers + 1):
+            # A window that ended at the layer before has, so far, the state of those that go on.
+            going_on = states[_first_row(layer - 1) : _first_row(layer)]
+            running = torch.cat([going_on, states[:1]])  # and one window begins here
+            ending = states[_first_row(layer) : _first_row(layer + 1)]
+            self._advance(running, ending, layer, self.original[layer - 1])
+            others = states[: _first_row(layer)]
+            self._advance(others, others, layer, self.model.block(layer))
+        order = [_first_row(w.last) + w.first - 1 for w in all_windows(n_layers)]
+        return self._tail(states[[0, *order]])
+
+    def _advance(self, states: Tensor, into: Tensor, layer: int, block: nn.Module) -> None:
         """Send states [n, examples, tokens, width] through one block."""
         self.block_passes += len(states)
-        parts = []
         with self.model.swapped({layer: block}):
-            for part in states.split(self.limit):
-                flat = part.flatten(0, 1)
-                after = self.model.run_layers(flat, self._repeat(len(part)), layer, layer)
-                parts.append(after.unflatten(0, (len(part), self.rows)))
-        return torch.cat(parts)
+            for first in range(0, len(states), self.limit):
+                part = states[first : first + self.limit]
+                batch = self._repeat(len(part))
+                after = self.model.run_layers(part.flatten(0, 1), batch, layer, layer)
+                into[first : first + len(part)] = after.view(part.shape)
 
     def _tail(self, states: Tensor) -> Tensor:
         n = len(states)
@@ -190,6 +194,11 @@ class _Lockstep:
         if times not in self.repeated:
             self.repeated[times] = {k: v.repeat(times, 1) for k, v in self.batch.items()}
         return self.repeated[times]
+
+
+def _first_row(layer: int) -> int:
+    """Row of the first window that ends at `layer`: one window per start 1..layer ends there."""
+    return 1 + layer * (layer - 1) // 2
 
 
 def expected_block_passes(n_layers: int) -> int:
