@@ -42,8 +42,10 @@ def _option(flag: str, help: str, panel: str | None = None) -> Any:
 
 
 Json = Annotated[bool, _option("--json", "Print the result as JSON.")]
-DeviceOption = Annotated[Device, _option("--device", "auto, cpu, cuda or mps.")]
-DtypeOption = Annotated[Dtype, _option("--dtype", "float32 or bfloat16 matrix products.", TRAINING)]
+DeviceOption = Annotated[Device, _option("--device", "Where to compute.")]
+DtypeOption = Annotated[
+    Dtype, _option("--dtype", "Of matrix products; weights stay float32.", TRAINING)
+]
 Blocks = Annotated[
     str | None, _option("--blocks", "Path of the layer stack, if it is ambiguous.", MODEL)
 ]
@@ -89,7 +91,11 @@ def run_command(
     blocks: Blocks = None,
     pairs: Annotated[
         PairFormat,
-        _option("--pairs", "joined with a separator, or the tokeniser's native way.", MODEL),
+        _option(
+            "--pairs",
+            "joined: one text with a separator (the paper); native: the tokeniser's way.",
+            MODEL,
+        ),
     ] = "joined",
     trust_remote_code: TrustCode = False,
     max_tokens: MaxTokens = None,
@@ -118,9 +124,11 @@ def run_command(
 ) -> None:
     """Flip labels, fine-tune, and find the layers that hold the flipped labels.
 
-    Without options: the embedded model `minilm` on the built-in task `questions`. Defaults for
-    epochs, learning rate and batch size come from the model (`memloc models list`), otherwise
-    from the paper. What was computed before is reused; after Ctrl-C, the same command goes on.
+    Without options: the embedded model `minilm` on the built-in task `questions`.
+
+    Training settings default to what suits the model, see `memloc models list`.
+
+    What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     from memloc.execution.progress import make_progress
     from memloc.experiment import run
@@ -200,13 +208,17 @@ def localise_command(
     original_label_column: OriginalColumn = None,
     pairs: Annotated[
         PairFormat,
-        _option("--pairs", "the tokeniser's native way, or joined with a separator.", MODEL),
+        _option(
+            "--pairs",
+            "native: the tokeniser's way; joined: one text with a separator (the paper).",
+            MODEL,
+        ),
     ] = "native",
     blocks: Blocks = None,
     trust_remote_code: TrustCode = False,
     max_tokens: MaxTokens = None,
     dtype: Annotated[
-        Dtype, _option("--dtype", "float32 or bfloat16 matrix products.", MODEL)
+        Dtype, _option("--dtype", "Of matrix products; weights stay float32.", MODEL)
     ] = "float32",
     device: DeviceOption = "auto",
     methods: Annotated[str, _option("--methods", "Techniques, comma-separated.")] = "swapping",
@@ -295,7 +307,8 @@ def tasks_command(as_json: Json = False) -> None:
                 table.add_row(task.name, task.category, str(task.classes), size, task.description)
         console.print(table)
     console.print(
-        "\nOr any file: --task FILE.csv (.tsv, .jsonl, .parquet) with a text and a label column.",
+        "\nBuilt-in tasks have any size: --limit N. Or any file with a text and a label column:\n"
+        "--task FILE.csv (.tsv, .jsonl, .parquet).",
         highlight=False,
     )
 
@@ -306,21 +319,15 @@ def models_list_command() -> None:
     from memloc.models.names import KNOWN_MODELS
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("name", "what", "trained with"):
-        table.add_column(name)
+    for name in ("name", "what", "epochs", "rate", "batch"):
+        table.add_column(name, justify="left" if name in ("name", "what") else "right")
     for name, known in KNOWN_MODELS.items():
         settings = TrainingConfig.make(**known.training)
-        recipe = f"{settings.epochs} epochs, rate {settings.learning_rate:g}"
-        table.add_row(
-            name,
-            f"{known.note}\n[dim]{known.hub}[/dim]",
-            f"{recipe}, batch {settings.batch_size}",
-        )
+        recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
+        table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
     console = make_console()
     console.print(table)
-    console.print(
-        "\nOr any sequence classifier: a hub name, or a directory with model and tokeniser."
-    )
+    console.print("\nOr any sequence classifier: a hub name, or a directory with its tokeniser.")
 
 
 @models_app.command("check")

@@ -90,7 +90,7 @@ def test_a_paper_task_comes_from_the_data_folder(tmp_path):
         ]
         (tmp_path / "rte" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
     task = load_task(DataConfig(task="rte", data_dir=tmp_path, limit=20))
-    assert (task.name, task.category, task.labels) == ("rte", "nlu", names)
+    assert (task.name, task.category, task.labels) == ("rte", "NLU", names)
     assert len(task.train) == 20
     assert task.train.noisy.sum() == 2
     assert "original_label" not in task.validation

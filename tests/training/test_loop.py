@@ -21,7 +21,9 @@ def data(n: int = 40) -> tuple[Encoded, Encoded, TrainingData]:
     rows, validation = labelled_rows(n), labelled_rows(20, seed=1)
     codec = TextCodec(tiny_tokenizer(), "|", 0, 64)
     noisy = (rows["label"] != rows["original_label"]).to_numpy()
-    targets = TrainingData(rows["label"].to_numpy(), noisy, validation["original_label"].to_numpy())
+    targets = TrainingData(
+        rows["label"].to_numpy(copy=True), noisy, validation["original_label"].to_numpy(copy=True)
+    )
     return encode(rows, codec), encode(validation, codec), targets
 
 

@@ -50,7 +50,7 @@ _SENTENCE = {"text": "sentence"}
 _ROWS = (
     PaperTask(
         name="wic",
-        category="nlu",
+        category="NLU",
         hub="aps/super_glue",
         configuration="wic",
         columns={"word": "word", **_PAIR},
@@ -63,7 +63,7 @@ _ROWS = (
     ),
     PaperTask(
         name="rte",
-        category="nlu",
+        category="NLU",
         hub="nyu-mll/glue",
         configuration="rte",
         columns=_PAIR,
@@ -75,7 +75,7 @@ _ROWS = (
     ),
     PaperTask(
         name="mrpc",
-        category="nlu",
+        category="NLU",
         hub="nyu-mll/glue",
         configuration="mrpc",
         columns=_PAIR,
@@ -87,7 +87,7 @@ _ROWS = (
     ),
     PaperTask(
         name="cola",
-        category="nlu",
+        category="NLU",
         hub="nyu-mll/glue",
         configuration="cola",
         columns=_SENTENCE,
@@ -99,7 +99,7 @@ _ROWS = (
     ),
     PaperTask(
         name="boolq",
-        category="nlu",
+        category="NLU",
         hub="aps/super_glue",
         configuration="boolq",
         columns={"text": "question", "text_pair": "passage"},

@@ -26,7 +26,7 @@ class KnownModel:
 KNOWN_MODELS: dict[str, KnownModel] = {
     "minilm": KnownModel(
         "sentence-transformers/all-MiniLM-L6-v2",
-        "6 layers, 23M; embedded with memloc[demo]",
+        "6 layers, 23M; embedded",
         # Small and narrow: it needs larger steps than the paper's models to memorise.
         {"learning_rate": 3e-4, "epochs": 15, "batch_size": 16},
     ),
@@ -36,7 +36,7 @@ KNOWN_MODELS: dict[str, KnownModel] = {
     "gpt-neo-125m": KnownModel("EleutherAI/gpt-neo-125m", "12 layers, 125M; paper"),
     "opt-1.3b": KnownModel(
         "facebook/opt-1.3b",
-        "24 layers, 1.3B; paper, appendix B",
+        "24 layers, 1.3B; paper",
         {"learning_rate": 5e-6, "batch_size": 16},
     ),
 }

@@ -511,7 +511,7 @@ TASK = BuiltinTask(
     name="acceptability",
     category="NLU",
     labels=("unacceptable", "acceptable"),
-    description="Grammatical English sentences against sentences with one violation.",
+    description="whether an English sentence is grammatical",
     pair=False,
     sample=_sample,
 )

@@ -396,7 +396,7 @@ TASK = BuiltinTask(
     name="entailment",
     category="NLU",
     labels=("entailment", "not_entailment"),
-    description="Sentence pairs: does the second sentence follow from the first?",
+    description="whether the second sentence follows from the first",
     pair=True,
     sample=_sample,
 )

@@ -395,7 +395,7 @@ TASK = BuiltinTask(
     name="questions",
     category="topic",
     labels=LABELS,
-    description="General-knowledge questions by the kind of answer they ask for.",
+    description="what kind of answer a question asks for",
     pair=False,
     sample=_sample,
 )

@@ -253,7 +253,7 @@ TASK = BuiltinTask(
     name="reviews",
     category="sentiment",
     labels=("negative", "positive"),
-    description="Short reviews with negation and contrast, negative or positive.",
+    description="the sentiment of a review, with negation and contrast",
     pair=False,
     sample=_sample,
 )

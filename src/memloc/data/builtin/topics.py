@@ -353,7 +353,7 @@ TASK = BuiltinTask(
     name="topics",
     category="topic",
     labels=LABELS,
-    description="News-like sentences by section of the newspaper.",
+    description="the newspaper section of a sentence",
     pair=False,
     sample=_sample,
 )
