@@ -232,6 +232,7 @@ BAD_OPTIONS = {
     "bad seeds": (["--seeds", "one"], "--seeds 'one' is not a list of whole numbers"),
     "same seeds": (["--seeds", "1,1"], "must be different"),
     "no workers": (["--workers", "0"], "--workers 0 is not possible"),
+    "absent device": (["--device", "mps"], "device 'mps' is not available on this machine"),
     "epochs": (["--epochs", "0"], "epochs = 0 is not possible"),
     "unwritable": (["--runs", "good.csv"], "cannot write to 'good.csv/store'"),
     "wrong blocks": (["--blocks", "encoder.layers"], "did you mean 'encoder.layer'"),

@@ -192,7 +192,10 @@ def localise_command(
         str, _option("--original", "The same model fine-tuned on the original labels.")
     ],
     data: Annotated[
-        Path, _option("--data", "File with text, [text_pair], label (as trained), original_label.")
+        Path,
+        _option(
+            "--data", "File with text, label (as trained), original_label; text_pair for pairs."
+        ),
     ],
     out: Annotated[Path, _option("--out", "Folder for the result tables.")],
     pretrained: Annotated[
@@ -237,8 +240,8 @@ def localise_command(
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")
     started = time.perf_counter()
+    from memloc.execution.device import pick_device
     from memloc.execution.progress import simple_bar
-    from memloc.experiment import pick_device
     from memloc.localise import localise_folders
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results import check_folder, write_results

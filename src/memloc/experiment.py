@@ -12,6 +12,7 @@ import pandas as pd
 from memloc.config import RunConfig
 from memloc.data.load import load_task
 from memloc.data.task import Task
+from memloc.execution.device import pick_device
 from memloc.execution.local import default_workers, execute
 from memloc.execution.plan import RunPlan, plan_run
 from memloc.execution.progress import Progress, Silent
@@ -113,24 +114,3 @@ def _outcome(
             for name in ("seconds", "peak_memory_bytes", "block_passes")
         },
     }
-
-
-def pick_device(device: str) -> str:
-    """`auto` means CUDA, then MPS, then CPU; torch is imported only if there may be a choice."""
-    if device != "auto":
-        return device
-    if not _accelerator_likely():
-        return "cpu"
-    import torch
-
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def _accelerator_likely() -> bool:
-    import platform
-
-    return platform.system() != "Linux" or any(
-        Path(node).exists() for node in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
-    )
