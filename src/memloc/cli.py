@@ -11,7 +11,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from memloc.config import (
     DataConfig,
@@ -289,48 +288,21 @@ def tasks_command(as_json: Json = False) -> None:
     from dataclasses import asdict
 
     from memloc.data.load import list_tasks
+    from memloc.report.listings import show_tasks
 
     tasks = list_tasks()
     if as_json:
         print_json([asdict(task) for task in tasks])
         return
-    console = make_console()
-    for source, title in (
-        ("built-in", "Built-in: generated, no download"),
-        ("paper", "The paper's: from the Hugging Face hub, or --data-dir"),
-    ):
-        console.print(f"\n[bold]{title}[/bold]")
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-        for name, justify in (("task", "left"), ("category", "left"), ("classes", "right"),
-                              ("examples", "right"), ("what", "left")):  # fmt: skip
-            table.add_column(name, justify=justify, no_wrap=name != "what")  # type: ignore[arg-type]
-        for task in tasks:
-            if task.source == source:
-                size = f"{task.train_size:,}" if task.train_size else "any"
-                table.add_row(task.name, task.category, str(task.classes), size, task.description)
-        console.print(table)
-    console.print(
-        "\nBuilt-in tasks have any size: --limit N. Or any file with a text and a label column:\n"
-        "--task FILE.csv (.tsv, .jsonl, .parquet).",
-        highlight=False,
-    )
+    show_tasks(tasks, make_console())
 
 
 @models_app.command("list")
 def models_list_command() -> None:
     """List the models that have a short name."""
-    from memloc.models.names import KNOWN_MODELS
+    from memloc.report.listings import show_models
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("name", "what", "epochs", "rate", "batch"):
-        table.add_column(name, justify="left" if name in ("name", "what") else "right")
-    for name, known in KNOWN_MODELS.items():
-        settings = TrainingConfig.make(**known.training)
-        recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
-        table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
-    console = make_console()
-    console.print(table)
-    console.print("\nOr any sequence classifier: a hub name, or a directory with its tokeniser.")
+    show_models(make_console())
 
 
 @models_app.command("check")

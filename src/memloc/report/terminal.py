@@ -123,13 +123,13 @@ def heat_map(matrix: list[list[float | None]]) -> RenderableType:
     wide = 5 if n * 5 <= room else 4 if n * 4 <= room else 3 if n * 3 <= room else 1
     lines = []
     if wide > 1:
-        header = Text("layer   ", style="dim")
+        header = Text().append("layer   ", style="dim")
         header.append("".join(f"{layer:>{wide - 1}} " for layer in range(1, n + 1)))
         lines.append(header)
     else:
         lines.append(Text(f"layers 1 to {n}; darker is more", style="dim"))
     for size in range(n, 0, -1):
-        line = Text(f"size {size:>2} ", style="dim")
+        line = Text().append(f"size {size:>2} ", style="dim")
         for value in matrix[size - 1]:
             line.append(*_cell(value, wide))
         lines.append(line)
@@ -154,7 +154,7 @@ def weight_bars(weights: list[float | None]) -> RenderableType:
     top = max(known, default=0.0) or 1.0
     lines = []
     for layer, weight in enumerate(weights, start=1):
-        line = Text(f"layer {layer:>2} ", style="dim")
+        line = Text().append(f"layer {layer:>2} ", style="dim")
         if weight is not None:
             line.append("█" * max(0, round(weight / top * BAR)), style="cyan")
             line.append(f" {weight:.3f}")

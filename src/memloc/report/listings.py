@@ -1,0 +1,55 @@
+"""What there is to choose from: tasks and models, as tables of 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from memloc.config import TrainingConfig
+from memloc.data.load import TaskInfo
+from memloc.models.names import KNOWN_MODELS
+
+SOURCES = {
+    "built-in": "Built-in: generated, no download",
+    "paper": "The paper's: from the Hugging Face hub, or --data-dir",
+}
+
+
+def show_tasks(tasks: Sequence[TaskInfo], console: Console) -> None:
+    """Print the tasks, by source."""
+    for source, title in SOURCES.items():
+        console.print(f"\n[bold]{title}[/bold]")
+        table = _table("task", "category", "classes>", "examples>", "what")
+        for task in tasks:
+            if task.source == source:
+                size = f"{task.train_size:,}" if task.train_size else "any"
+                table.add_row(task.name, task.category, str(task.classes), size, task.description)
+        console.print(table)
+    console.print(
+        "\nBuilt-in tasks have any size: --limit N. Or any file with a text and a label column:\n"
+        "--task FILE.csv (.tsv, .jsonl, .parquet)."
+    )
+
+
+def show_models(console: Console) -> None:
+    """Print the models that have a short name, with their training settings."""
+    table = _table("name", "what", "epochs>", "rate>", "batch>")
+    for name, known in KNOWN_MODELS.items():
+        settings = TrainingConfig.make(**known.training)
+        recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
+        table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
+    console.print(table)
+    console.print("\nOr any sequence classifier: a hub name, or a directory with its tokeniser.")
+
+
+def _table(*columns: str) -> Table:
+    """A plain table; a name that ends in > is a column of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        number = name.endswith(">")
+        table.add_column(
+            name.rstrip(">"), justify="right" if number else "left", no_wrap=name != "what"
+        )
+    return table
