@@ -1,8 +1,9 @@
-"""Prepared data sets as artefacts: their key is a hash of their content."""
+"""Prepared data sets as artefacts: their key is a hash of their content, whatever their name."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pandas as pd
 
@@ -13,8 +14,6 @@ from memloc.store.store import Store, key_of
 def write_task(store: Store, task: Task) -> tuple[str, str]:
     """Store a task with its noise, if it is not there yet; return kind and key."""
     content = {
-        "name": task.name,
-        "category": task.category,
         "labels": list(task.labels),
         "train": table_hash(task.train),
         "validation": table_hash(task.validation),
@@ -24,17 +23,18 @@ def write_task(store: Store, task: Task) -> tuple[str, str]:
         with store.write("data", key, content) as draft:
             draft.table("train.parquet", task.train)
             draft.table("validation.parquet", task.validation)
+            draft.json("task.json", {"name": task.name, "category": task.category})
     return "data", key
 
 
 def read_task(store: Store, artefact: tuple[str, str]) -> Task:
     """Read it back."""
     data = store.open(*artefact)
-    inputs = data.manifest["inputs"]
+    about = data.json("task.json")
     return Task(
-        inputs["name"],
-        inputs["category"],
-        tuple(inputs["labels"]),
+        about["name"],
+        about["category"],
+        tuple(data.manifest["inputs"]["labels"]),
         data.table("train.parquet"),
         data.table("validation.parquet"),
     )
@@ -42,9 +42,5 @@ def read_task(store: Store, artefact: tuple[str, str]) -> Task:
 
 def table_hash(table: pd.DataFrame) -> str:
     """Hash of columns and values, independent of how pandas keeps them."""
-    digest = hashlib.sha256()
-    for column in table.columns:
-        digest.update(f"\0{column}\0".encode())
-        for value in table[column].tolist():
-            digest.update(f"{value}\x1f".encode())
-    return digest.hexdigest()
+    columns = {str(column): table[column].tolist() for column in table.columns}
+    return hashlib.sha256(json.dumps(columns, ensure_ascii=False).encode()).hexdigest()

@@ -77,6 +77,14 @@ class BlockModel:
         """Where the first parameter lives."""
         return next(self.model.parameters()).device
 
+    @property
+    def pad_id(self) -> int | None:
+        """The padding id that the model knows."""
+        config: Any = self.model.config
+        text = config.get_text_config() if hasattr(config, "get_text_config") else config
+        pad: int | None = getattr(text, "pad_token_id", None)
+        return pad
+
     def block(self, layer: int) -> nn.Module:
         """The module of a layer (1..L)."""
         if not 1 <= layer <= self.n_layers:
@@ -156,21 +164,25 @@ class BlockModel:
             return self.logits(batch)
 
     def pooled(self, state: Tensor, batch: Batch) -> Tensor:
-        """The row of `state` that the head reads: the first token, or the last real one."""
-        rows = torch.arange(state.shape[0], device=state.device)
+        """The row of `state` that the head reads: the first token, or the last real one.
+
+        As in the models themselves, a token with the padding id is not real even if it stands in
+        the text (where the padding token is the end-of-text token, a text may end with it).
+        """
         if self.pooling == "first":
             return state[:, 0]
-        positions = torch.arange(state.shape[1], device=state.device)
-        last_real = (batch["attention_mask"] * positions).argmax(dim=1)
-        return state[rows, last_real]
+        rows, positions = (torch.arange(n, device=state.device) for n in state.shape[:2])
+        real = batch["attention_mask"] * (batch["input_ids"] != self.pad_id)
+        return state[rows, (real * positions).argmax(dim=1)]
 
     def tail(self, pooled: Tensor) -> Tensor:
         """Logits from pooled rows of state L (only if `pooling` is 'first' or 'last').
 
         The tail then sees sequences of one token, which makes it nearly free.
         """
-        pad = getattr(self.model.config, "pad_token_id", None)
-        token = 1 if pad == 0 else 0  # any real token: its embedding is replaced by the state
+        token = (
+            1 if self.pad_id == 0 else 0
+        )  # any real token: its embedding is replaced by the state
         ids = torch.full((pooled.shape[0], 1), token, dtype=torch.long, device=pooled.device)
         return self.resume(
             pooled[:, None],

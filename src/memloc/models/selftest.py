@@ -57,7 +57,7 @@ def examine(model: BlockModel) -> Findings:
 def _two_rows(model: BlockModel) -> dict[str, Tensor]:
     config: Any = model.model.config
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    pad = getattr(text_config, "pad_token_id", None)
+    pad = model.pad_id
     if pad is None:
         raise ModelError(
             f"{type(model.model).__name__} has no padding token in its config; "
