@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from memloc import cli
+from memloc.results import write_results
 from tests.conftest import labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
@@ -168,6 +169,11 @@ BAD_DATA = {
     "missing file": (lambda: "nothere.csv", "there is no file nothere.csv"),
     "empty file": (lambda: write("e.csv", ""), "e.csv is empty"),
     "header only": (lambda: write("h.csv", "text,label\n"), "h.csv has no rows"),
+    "semicolons": (
+        lambda: write("semi.csv", "text;label\nx;a\n"),
+        "semi.csv seems to be separated by semicolons",
+    ),
+    "device": (lambda: "/dev/zero.csv", "there is no file /dev/zero.csv"),
     "one class": (lambda: write("o.csv", "text,label\nx y,a\nz w,a\n"), "one class only"),
     "single example": (
         lambda: write("s.csv", GOOD + "lonely,c\n"),
@@ -211,8 +217,8 @@ def test_bad_data_is_one_sentence(case: str, memloc, tiny_folder: Path, tmp_path
 
 BAD_OPTIONS = {
     "misspelt column": (["--task", "good.csv", "--text-column", "txt"], "did you mean 'text'"),
-    "noise above one": (["--noise", "1.5"], "noise = 1.5 is not possible"),
-    "noise of zero": (["--noise", "0"], "noise = 0.0 is not possible"),
+    "noise above one": (["--noise", "1.5"], "--noise 1.5 is not possible"),
+    "noise of zero": (["--noise", "0"], "--noise 0.0 is not possible"),
     "no example noisy": (["--limit", "30"], "makes no example of 'questions' noisy"),
     "unknown model": (["--model", "minilmm"], "did you mean 'minilm'"),
     "missing model": (["--model", "./nowhere"], "model directory 'nowhere' does not exist"),
@@ -233,7 +239,14 @@ BAD_OPTIONS = {
     "same seeds": (["--seeds", "1,1"], "must be different"),
     "no workers": (["--workers", "0"], "--workers 0 is not possible"),
     "absent device": (["--device", "mps"], "device 'mps' is not available on this machine"),
-    "epochs": (["--epochs", "0"], "epochs = 0 is not possible"),
+    "long name": (["--task", "x" * 300 + ".csv"], "File name too long"),
+    "infinite rate": (["--learning-rate", "inf"], "--learning-rate inf is not possible"),
+    "useless folder": (["--data-dir", "empty"], "--data-dir empty has no meaning"),
+    "useless noise": (
+        ["--task", "known.csv", "--noise", "0.3"],
+        "--noise 0.3 has no meaning, as 'known.csv' has original labels",
+    ),
+    "epochs": (["--epochs", "0"], "--epochs 0 is not possible"),
     "unwritable": (["--runs", "good.csv"], "cannot write to 'good.csv/store'"),
     "wrong blocks": (["--blocks", "encoder.layers"], "did you mean 'encoder.layer'"),
     "labels absent in training": (
@@ -247,6 +260,7 @@ BAD_OPTIONS = {
 def test_bad_options_are_one_sentence(case: str, memloc, tiny_folder: Path, tmp_path: Path) -> None:
     write("good.csv", GOOD)
     write("other.csv", "text,label\nx,zzz\ny,a\n")
+    labelled_rows(30).to_csv("known.csv", index=False)
     Path("empty").mkdir()
     for name, missing in {
         "noweights": "model.safetensors",
@@ -327,6 +341,72 @@ def test_bad_data_for_localise_is_one_sentence(case: str, memloc, tmp_path: Path
     message = err[err.index("memloc: ") :]
     assert_one_sentence(code, out, message, words)
     assert not Path("out").exists()
+
+
+def test_class_names_that_are_numbers_are_names(memloc, tmp_path: Path) -> None:
+    for seed, name in enumerate(("a", "b")):
+        model = tiny_model("bert", seed=seed)
+        model.config.id2label = {0: "1", 1: "2", 2: "3"}
+        model.save_pretrained(name)
+        tiny_tokenizer().save_pretrained(name)
+    rows = labelled_rows(24)
+    rows[["label", "original_label"]] += 1
+    rows.to_csv("data.csv", index=False)
+    arguments = ("localise", "--memorised", "a", "--original", "b", "--data", "data.csv")
+    code, out, err = memloc(*arguments, "--out", "out", "--json")
+    assert code == 0, err
+    assert json.loads(out)["noisy_examples"] == (rows["label"] != rows["original_label"]).sum()
+    examples = pd.read_parquet("out/examples.parquet")
+    assert (examples["label"] + 1 == examples["label_name"].astype(int)).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("names", "list of class names is"),
+        ("tokeniser", "have different vocabularies"),
+    ],
+)
+def test_models_that_mean_other_things_are_refused(
+    change: str, words: str, memloc, tmp_path: Path
+) -> None:
+    save_pair(tmp_path, "bert")
+    model, tokenizer = tiny_model("bert", seed=1), tiny_tokenizer()
+    if change == "names":
+        model.config.id2label = {0: "x", 1: "y", 2: "z"}
+    else:
+        tokenizer.add_tokens(["zebra"])
+    model.save_pretrained("other")
+    tokenizer.save_pretrained("other")
+    labelled_rows(20).to_csv("data.csv", index=False)
+    answer = memloc("localise", "--memorised", "memorised", "--original", "other",
+                    "--data", "data.csv", "--out", "out")  # fmt: skip
+    assert_one_sentence(*answer, words)
+
+
+def test_results_that_cannot_all_be_written_leave_the_old_ones(memloc, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    write_results(folder, {"t": pd.DataFrame({"a": [1]})}, {"x": 1}, {})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_results(folder, {"t": pd.DataFrame({"a": [2]})}, {"x": float("nan")}, {})
+    assert pd.read_parquet(folder / "t.parquet")["a"].tolist() == [1]
+    assert files(folder) == {"t.parquet", "summary.json", "settings.json"}
+
+
+def test_an_odd_folder_name_is_printed_as_it_is(memloc, tiny_folder: Path) -> None:
+    code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--runs", "r[/x]")
+    assert code == 0, err
+    assert "Results: r[/x]/questions" in out
+
+
+def test_an_unexpected_error_is_one_sentence_and_exit_code_1(
+    memloc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memloc.data.load.list_tasks", lambda: 1 / 0)
+    code, _, err = memloc("tasks")
+    assert code == 1
+    assert err.startswith("memloc: unexpected ZeroDivisionError")
+    assert err.count("\n") == 1
 
 
 def test_a_model_without_a_trained_head_is_refused(memloc, tmp_path: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import sys
+import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,7 +170,7 @@ def run_command(
     check_method_names(config.methods)
     if workers is not None and workers < 1:
         raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
-    with interruptible("what was finished is kept, and the same command goes on from there"):
+    with interruptible("finished jobs are kept, the same command goes on"):
         result = run(config, runs, workers, make_progress(Console(stderr=True)))
     if as_json:
         print_json(result.summary)
@@ -236,10 +239,13 @@ def localise_command(
 
     names = parse_names(methods)
     check_method_names(names)
+    if max_tokens is not None and max_tokens < 4:
+        raise MemlocError(f"--max-tokens {max_tokens} is not possible; give 4 or more")
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")
     started = time.perf_counter()
     from memloc.execution.device import pick_device
+    from memloc.execution.job import one_thread
     from memloc.execution.progress import simple_bar
     from memloc.localise import localise_folders
     from memloc.report.terminal import show_files, show_localisation
@@ -252,6 +258,7 @@ def localise_command(
 
     check_folder(out)
     with (
+        one_thread(),
         interruptible("nothing was written"),
         simple_bar(Console(stderr=True), "localising") as report,
     ):
@@ -268,11 +275,16 @@ def localise_command(
             },
             None if pretrained is None else model_config(pretrained),
             pick_device(device),
-            max_tokens or 512,
+            512 if max_tokens is None else max_tokens,
             dtype,
             report,
         )
-    settings = {"memorised": memorised, "original": original, "data": str(data), "pairs": pairs}
+    settings = {
+        "memorised": memorised, "original": original, "pretrained": pretrained, "data": str(data),
+        "text_column": text_column, "pair_column": pair_column, "label_column": label_column,
+        "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
+        "max_tokens": max_tokens, "dtype": dtype, "device": device, "methods": names,
+    }  # fmt: skip
     write_results(out, tables, summary, settings)
     if as_json:
         print_json({**summary, "folder": str(out)})
@@ -347,7 +359,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         raise MemlocError(
             f"--seeds {text!r} is not a list of whole numbers such as 1,2,3"
         ) from None
-    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
         raise MemlocError(f"--seeds {text!r} must be different numbers from 0 up, such as 1,2,3")
     return seeds
 
@@ -377,17 +389,36 @@ def interruptible(words: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"\nmemloc: interrupted; {words}", file=sys.stderr)
+        print(f"\nmemloc: interrupted; {words}", file=sys.stderr, flush=True)
         raise typer.Exit(130) from None
 
 
 def main() -> None:
     """Entry point: turns errors into sentences and exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
     try:
         app()
     except MemlocError as error:
-        print(f"memloc: {error}", file=sys.stderr)
-        sys.exit(2)
+        _complain(str(error), 2)
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        _complain(f"{error.strerror or error}{where}; check the path and its permissions", 2)
+    except Exception as error:
+        log = Path(tempfile.gettempdir()) / "memloc-error.log"
+        with contextlib.suppress(OSError):
+            log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        _complain(
+            f"unexpected {type(error).__name__}: {error}; this is a defect of memloc, please "
+            f"report it with {log}",
+            1,
+        )
+
+
+def _complain(message: str, code: int) -> None:
+    print(f"memloc: {' '.join(message.split())}", file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class ConfigError(MemlocError):
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def make(cls, **values: Any) -> Self:
@@ -33,8 +33,9 @@ class _Frozen(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"]) or cls.__name__
+            option = "--data-seed" if name == "seed" else f"--{name.replace('_', '-')}"
             reason = first["msg"][0].lower() + first["msg"][1:]
-            raise ConfigError(f"{name} = {first['input']!r} is not possible: {reason}") from None
+            raise ConfigError(f"{option} {first['input']} is not possible: {reason}") from None
 
     def replace(self, **values: Any) -> Self:
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""

@@ -19,7 +19,7 @@ from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
 from memloc.models.names import resolve
 from memloc.report.summary import summarise_run
-from memloc.results import write_results
+from memloc.results import with_texts, write_results
 from memloc.store.store import Store, key_of
 
 
@@ -60,11 +60,12 @@ def run(
     computed = execute(plan.jobs, store, workers or default_workers(device), progress or Silent())
     tables = collect(plan, store, task)
     summary = summarise_run(config, source.name, task, tables)
+    key = key_of("run", [job.key for job in plan.jobs])
+    folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
+    write_results(folder, tables, summary, config.model_dump(mode="json"))
+    # What follows is about this call, not about the result.
     summary["jobs"] = {"computed": computed, "reused": len(plan.jobs) - computed}
     summary["seconds"] = round(time.perf_counter() - started, 1)
-    key = key_of("run", [job.key for job in plan.jobs])
-    folder = runs / f"{task.name}-{source.name}-{key[:8]}"
-    write_results(folder, tables, summary, config.model_dump(mode="json"))
     summary["folder"] = str(folder)
     return RunResult(summary, tables, folder)
 
@@ -96,8 +97,7 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
             for table in ("layers", "windows", "predictions", "examples"):
                 add(table, jobs.seed, artefact.table(f"{table}.parquet"))
     tables = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
-    texts = task.train.drop(columns="noisy")
-    tables["examples"] = tables["examples"].merge(texts, on="example", how="left")
+    tables["examples"] = with_texts(tables["examples"], task.train, task.labels)
     tables["costs"] = pd.DataFrame(outcomes)
     return tables
 

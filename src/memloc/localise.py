@@ -18,7 +18,8 @@ from memloc.methods.base import Report
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
-from memloc.report.summary import interpret, summarise_methods
+from memloc.report.summary import finish, summarise_methods
+from memloc.results import with_texts
 
 
 def localise_folders(
@@ -61,11 +62,18 @@ def localise_folders(
     first = _load(memorised, device, max_tokens)
     second = _load(original, device, max_tokens)
     check_same_shape(first.blocks, second.blocks, memorised.name, original.name)
+    if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
+        raise ModelError(
+            f"the tokenisers of {memorised.name!r} and {original.name!r} have different "
+            "vocabularies; give two models fine-tuned from the same one"
+        )
     if pretrained is not None:
         third = load_classifier(
             resolve(pretrained), pretrained, n_labels=_n_labels(first.blocks), max_tokens=max_tokens
         )
-        check_same_shape(first.blocks, third.blocks, memorised.name, pretrained.name)
+        check_same_shape(
+            first.blocks, third.blocks, memorised.name, pretrained.name, compare_names=False
+        )
     examples = label_examples(examples, first.blocks, data)
     context = Context(
         examples,
@@ -84,17 +92,19 @@ def localise_folders(
             parts.setdefault(table, []).append(rows)
     tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items()}
     stored = tables["examples"]
-    summary = {
+    summary: dict[str, Any] = {
         "memloc": memloc.__version__,
         "model": type(first.blocks.model).__name__,
+        "classes": _names(first.blocks),
         "layers": first.blocks.n_layers,
         "examples": len(examples),
         "noisy_examples": int(examples["noisy"].sum()),
         "memorised_examples": int(stored.loc[stored["technique"] == methods[0], "memorised"].sum()),
         "methods": summarise_methods(tables["windows"], stored),
     }
-    summary["interpretation"] = interpret(summary)
-    tables["examples"] = stored.merge(examples.drop(columns="noisy"), on="example", how="left")
+    summary["memorised_share"] = summary["memorised_examples"] / summary["noisy_examples"]
+    tables["examples"] = with_texts(stored, examples, summary["classes"])
+    finish(summary, tables["examples"])
     return summary, tables
 
 
@@ -102,9 +112,10 @@ def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.
     """Turn labels as written into the model's class numbers; mark the noisy examples.
 
     Raises:
-        DataError: If the model has no such class, or no label (or every label) is wrong.
+        DataError: If the model has no such class, or no label is wrong.
     """
-    ids = class_ids(model)
+    written = set(examples["label"]) | set(examples["original_label"])
+    ids = class_ids(model, written)
     numbered = examples.copy()
     for column in ("label", "original_label"):
         unknown = ~examples[column].isin(list(ids))
@@ -124,16 +135,21 @@ def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.
     return numbered
 
 
-def class_ids(model: BlockModel) -> dict[str, int]:
-    """What may stand in a file for each class: its name in the config, or its number."""
-    names = _names(model)
+def class_ids(model: BlockModel, written: set[str]) -> dict[str, int]:
+    """What stands in a file for each class: the names in the model's config, or else numbers.
+
+    Decided for the whole file: if all labels are names, they are names, even if a name is a number.
+    """
+    names = {name: index for index, name in enumerate(_names(model))}
+    if written <= names.keys():
+        return names
     numbers = {str(index): index for index in range(len(names))}
-    return numbers | {name: index for index, name in enumerate(names)}
+    return numbers if written & numbers.keys() else names
 
 
 def _names(model: BlockModel) -> list[str]:
     config: Any = model.model.config
-    return [str(config.id2label[index]) for index in range(_n_labels(model))]
+    return [str(config.id2label.get(index, index)) for index in range(_n_labels(model))]
 
 
 def _n_labels(model: BlockModel) -> int:
@@ -141,17 +157,21 @@ def _n_labels(model: BlockModel) -> int:
     return int(config.num_labels)
 
 
-def check_same_shape(one: BlockModel, other: BlockModel, name: str, other_name: str) -> None:
+def check_same_shape(
+    one: BlockModel, other: BlockModel, name: str, other_name: str, *, compare_names: bool = True
+) -> None:
     """Two models can exchange layers only if all their parameters have the same shape.
 
     Raises:
         ModelError: Naming the first difference.
     """
-    facts = {
+    facts: dict[str, tuple[Any, Any]] = {
         "architecture": (type(one.model).__name__, type(other.model).__name__),
         "number of layers": (one.n_layers, other.n_layers),
         "number of classes": (_n_labels(one), _n_labels(other)),
     }
+    if compare_names:
+        facts["list of class names"] = (_names(one), _names(other))
     shapes = [
         {key: tuple(value.shape) for key, value in m.model.named_parameters()} for m in (one, other)
     ]

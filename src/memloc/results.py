@@ -1,10 +1,12 @@
-"""Result folders: Parquet tables and JSON, each file replaced as a whole."""
+"""Result folders: Parquet tables and JSON, replaced together."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +18,39 @@ from memloc.errors import StoreError
 def write_results(
     folder: Path, tables: dict[str, pd.DataFrame], summary: dict[str, Any], settings: dict[str, Any]
 ) -> None:
-    """Write the tables, `summary.json` and `settings.json`.
+    """Write the tables, `summary.json` and `settings.json`; old files stay if anything fails.
 
     Raises:
         StoreError: If the folder cannot be written.
     """
+    texts = {
+        f"{name}.json": json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
+        for name, value in {"summary": summary, "settings": settings}.items()
+    }
+    aside = folder / f".writing-{uuid.uuid4().hex[:6]}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        aside.mkdir(parents=True)
         for name, table in tables.items():
-            _replace(
-                folder / f"{name}.parquet", lambda path, t=table: t.to_parquet(path, index=False)
-            )
-        for name, value in {"summary": summary, "settings": settings}.items():
-            text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
-            _replace(folder / f"{name}.json", lambda path, t=text: path.write_text(t, "utf-8"))
+            table.to_parquet(aside / f"{name}.parquet", index=False)
+        for name, text in texts.items():
+            (aside / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+        for file in sorted(aside.iterdir()):
+            os.replace(file, folder / file.name)
     except OSError as error:
         raise StoreError(
             f"cannot write results to {str(folder)!r}: {error.strerror or error}; "
             "free some space or choose another folder"
         ) from None
-
-
-def _replace(path: Path, write: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:6]}")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Findings per example, with the text and the names of its labels beside them."""
+    texts = examples.drop(columns="noisy")
+    for column in ("label", "original_label"):
+        texts[f"{column}_name"] = [names[label] for label in texts[column]]
+    return found.merge(texts, on="example", how="left")
 
 
 def check_folder(folder: Path) -> None:
@@ -55,5 +62,5 @@ def check_folder(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{str(folder)!r} is a file; give a folder for the results")
     parent = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if not os.access(parent, os.W_OK):
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
         raise StoreError(f"cannot write to {str(parent)!r}; choose another folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.execution.local import JobFailed, execute
 from memloc.execution.plan import plan_run
-from memloc.execution.progress import Silent
+from memloc.execution.progress import LogProgress, Silent
 from memloc.experiment import run
 from memloc.methods import find_method, method_names, method_revision
 from memloc.models.names import resolve
@@ -78,17 +80,32 @@ def test_a_moved_model_is_recognised_by_its_content(tiny_folder: Path, tmp_path:
     assert run(config(moved), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
 
 
-def test_a_damaged_artefact_is_said_and_computed_anew(tiny_folder: Path, tmp_path: Path) -> None:
+def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_path: Path) -> None:
     first = run(config(tiny_folder), tmp_path / "runs", workers=1)
     before = read_tables(first.folder)
-    weights = next((tmp_path / "runs" / "store" / "localise").rglob("windows.parquet"))
-    weights.write_bytes(weights.read_bytes()[:-3])
-    with pytest.raises(Exception, match="is damaged"):
-        run(config(tiny_folder), tmp_path / "runs", workers=1)
-    again = run(config(tiny_folder), tmp_path / "runs", workers=1)
-    assert again.summary["jobs"] == {"computed": 1, "reused": 3}
+    store = tmp_path / "runs" / "store"
+    table = next((store / "localise").rglob("windows.parquet"))
+    table.write_bytes(table.read_bytes()[:-3])
+    next((store / "data").rglob("train.parquet")).write_bytes(b"")
+    next((store / "train").rglob("manifest.json")).unlink()
+    stream = io.StringIO()
+    progress = LogProgress(Console(file=stream))
+    again = run(config(tiny_folder), tmp_path / "runs", workers=1, progress=progress)
+    assert again.summary["jobs"] == {"computed": 2, "reused": 2}
+    assert stream.getvalue().count("is damaged") == 2
     for name, table in read_tables(again.folder).items():
         pd.testing.assert_frame_equal(table, before[name])
+    assert run(config(tiny_folder), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
+
+
+def test_a_worker_that_dies_is_one_sentence(tiny_folder: Path, tmp_path: Path) -> None:
+    class Killer(Silent):
+        def finish(self, job) -> None:  # between two jobs of a worker
+            for pid in children(os.getpid()):
+                os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(JobFailed, match="its worker process died"):
+        run(config(tiny_folder), tmp_path / "runs", workers=2, progress=Killer())
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -50,6 +51,62 @@ def test_a_stored_head_of_another_size_is_replaced(tmp_path: Path) -> None:
     assert load(tmp_path, labels=None).blocks.model.config.num_labels == 5
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"num_hidden_layers": 6}, "has no weights for 'bert.encoder.layer.4"),
+        ({"num_hidden_layers": 2}, "has more than the 2 layers"),
+        ({"intermediate_size": 96}, "gives another shape for 'bert.encoder.layer.0"),
+        ({"vocab_size": 500}, "gives another shape for 'bert.embeddings"),
+        ({"hidden_size": "x"}, "the config of"),
+    ],
+)
+def test_a_config_that_does_not_fit_the_weights_is_refused(
+    change: dict, words: str, tmp_path: Path
+) -> None:
+    save(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(ModelError, match=words):
+        load(tmp_path)
+
+
+def test_a_tokeniser_with_more_tokens_than_the_model_is_named(tmp_path: Path) -> None:
+    classifier = load(save(tmp_path))
+    classifier.codec.tokenizer.add_tokens(["zebra"])
+    with pytest.raises(ModelError, match=r"the tokeniser gives token .* but the model knows only"):
+        encode(labelled_rows(1).assign(text="the zebra"), classifier.codec)
+
+
+def test_a_folder_beats_an_alias_but_not_a_short_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("all-MiniLM-L6-v2", "minilm"):
+        save(tmp_path / name)
+    assert load("all-MiniLM-L6-v2").blocks.n_layers == 4
+    assert load("minilm").blocks.n_layers == 6
+    assert load("./minilm").blocks.n_layers == 4
+
+
+def test_a_training_log_beside_a_model_does_not_change_its_fingerprint(tmp_path: Path) -> None:
+    save(tmp_path)
+    before = resolve(ModelConfig(name=str(tmp_path))).fingerprint
+    (tmp_path / "trainer_state.json").write_text("{}")
+    (tmp_path / "training_args.bin").write_bytes(b"x")
+    assert resolve(ModelConfig(name=str(tmp_path))).fingerprint == before
+    (tmp_path / "vocab.txt").write_text("x")
+    assert resolve(ModelConfig(name=str(tmp_path))).fingerprint != before
+
+
+def test_a_new_pooler_is_known_as_new(tmp_path: Path) -> None:
+    model = tiny_model("bert")
+    model.bert.pooler = None
+    model.bert.save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    assert {"bert.pooler.dense.weight", "classifier.weight"} <= load(tmp_path).fresh
+
+
 def test_the_model_decides_if_tokeniser_and_config_disagree_on_padding() -> None:
     model, tokenizer = tiny_model("bert"), tiny_tokenizer()
     tokenizer.pad_token = "[UNK]"
@@ -95,11 +152,11 @@ def test_joined_inputs_put_the_word_first_and_separators_between(tmp_path: Path)
 
 
 def test_inputs_are_cut_at_the_smallest_limit(tmp_path: Path) -> None:
-    config = tiny_model("roberta").config
+    model = tiny_model("roberta")
     tokenizer = tiny_tokenizer()
-    assert length_limit(tokenizer, config) == 128
+    assert length_limit(tokenizer, model) == 128
     tokenizer.model_max_length = int(1e30)
-    assert length_limit(tokenizer, config) == 129  # 130 positions, counted from pad_id + 1
+    assert length_limit(tokenizer, model) == 129  # 130 positions, counted from pad_id + 1
     classifier = load(save(tmp_path), max_tokens=6)
     assert encode(labelled_rows(20), classifier.codec).lengths.max() == 6
 

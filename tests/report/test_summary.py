@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from memloc.analysis.windows import all_windows
-from memloc.report.summary import interpret, summarise_methods
+from memloc.report.summary import caveats, interpret, sample_examples, summarise_methods
 from memloc.report.terminal import heat_map, weight_bars
 
 
@@ -60,10 +60,63 @@ def test_nothing_to_localise_is_said_so() -> None:
     assert interpret(found).startswith("Nothing to localise")
 
 
-def test_a_model_that_did_not_memorise_gets_a_warning() -> None:
-    found = summary(4, lambda w: w.size / 4)
-    found["training"] = {"noisy_accuracy": 0.6}
-    assert "memorised only 60%" in interpret(found)
+GOOD = {"memorised_share": 1.0, "noisy_examples": 50}
+
+
+def test_sound_results_have_no_caveats() -> None:
+    found = summary(4, lambda w: w.size / 4) | GOOD
+    found["training"] = {"original_accuracy": 1.0}
+    assert caveats(found) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"memorised_share": 0.6, "training": {"original_accuracy": 1.0}},
+            "higher --learning-rate",
+        ),
+        ({"memorised_share": 0.6}, "were --memorised and --original exchanged"),
+        ({"training": {"original_accuracy": 0.5}}, "knows only 50%"),
+        ({"noisy_examples": 6}, "only 6 noisy examples"),
+    ],
+)
+def test_results_that_mislead_come_with_a_caveat(change: dict, words: str) -> None:
+    found = summary(4, lambda w: w.size / 4) | GOOD | change
+    assert len(caveats(found)) == 1
+    assert words in caveats(found)[0]
+
+
+def test_broken_clean_examples_are_a_caveat() -> None:
+    table = windows(4, lambda w: w.size / 4).assign(clean_error=0.3)
+    found = {"methods": summarise_methods(table, NO_EXAMPLES), **GOOD}
+    assert "loses 30% of the clean labels" in caveats(found)[0]
+
+
+def test_a_seed_without_profile_does_not_blank_the_others() -> None:
+    tables = [windows(3, lambda w: 0).assign(seed=2), windows(3, lambda w: 1 in w.layers).assign(seed=1)]  # fmt: skip  # noqa: E501
+    result = summarise_methods(pd.concat(tables), NO_EXAMPLES)["swapping"]
+    assert result["m_cog_per_seed"][0] is None  # in the order of the seeds given
+    assert result["m_cog"] == result["m_cog_per_seed"][1]
+    assert None not in result["layer_weights"]
+
+
+def test_sample_examples_go_from_easy_to_hard() -> None:
+    table = pd.DataFrame(
+        {
+            "example": range(6),
+            "memorised": [True, True, True, True, False, True],
+            "smallest_window": pd.Series([3, 1, 2, 1, 1, None], dtype="Int64"),
+            "first_layer": 1,
+            "last_layer": 1,
+            "text": "t",
+            "label_name": "a",
+            "original_label_name": "b",
+        }
+    )
+    assert [e["example"] for e in sample_examples(table)] == [1, 3, 2, 0]
+    assert [e["example"] for e in sample_examples(table, 2)] == [1, 0]
+    assert sample_examples(table[table["example"] > 3]) == []
 
 
 def test_seeds_are_averaged_and_kept() -> None:

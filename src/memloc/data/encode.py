@@ -12,6 +12,7 @@ from torch import Tensor
 
 from memloc.config import PairFormat
 from memloc.data.task import input_columns
+from memloc.errors import DataError, ModelError
 from memloc.models.load import TextCodec
 
 POOL_OF_BATCHES = 16
@@ -54,6 +55,10 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
 
     Two sentences are one text with the separator between them (section 3), or, with
     ``pair_format="native"``, go to the tokeniser as a pair.
+
+    Raises:
+        DataError: If the tokeniser makes nothing of a text.
+        ModelError: If the tokeniser does not fit the model.
     """
     columns = input_columns(table)
     if pair_format == "native" and columns == ["text", "text_pair"]:
@@ -67,8 +72,18 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
         dict(zip(names, values, strict=True))
         for values in zip(*(encoding[name] for name in names), strict=True)
     ]
-    for row in rows:
+    for index, row in enumerate(rows):
         row.setdefault("attention_mask", [1] * len(row["input_ids"]))
+        if not row["input_ids"]:
+            raise DataError(
+                f"the tokeniser makes nothing of the text {inputs[0][index]!r} (example {index}); "
+                "remove that example"
+            )
+        if codec.vocabulary is not None and max(row["input_ids"]) >= codec.vocabulary:
+            raise ModelError(
+                f"the tokeniser gives token {max(row['input_ids'])} but the model knows only "
+                f"{codec.vocabulary} (example {index}); use the tokeniser it was trained with"
+            )
     return Encoded(rows, codec.pad_id)
 
 

@@ -75,6 +75,16 @@ def load_task(config: DataConfig) -> Task:
         hint = suggest(config.task, [*BUILTIN_TASKS, *PAPER_TASKS])
         end = "" if hint.endswith("?") else f", or a file ({', '.join(SUFFIXES)})"
         raise DataError(f"there is no task {config.task!r}{hint}{end}")
+    if config.data_dir is not None and config.task not in PAPER_TASKS:
+        raise DataError(
+            f"--data-dir {config.data_dir} has no meaning for the task {config.task!r}; "
+            "leave it out"
+        )
+    if "original_label" in task.train.columns and config.noise != DataConfig().noise:
+        raise DataError(
+            f"--noise {config.noise} has no meaning, as {config.task!r} has original labels; "
+            "leave it out"
+        )
     if config.binarise:
         task = binarise(task)
     if task.validation.empty:

@@ -81,6 +81,8 @@ def _check_is_file(path: Path) -> None:
         )
     if path.is_file():
         return
+    if path.exists():
+        raise DataError(f"{path} is not a regular file; save its content to one")
     siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
     # Only near names: a folder may hold thousands of others, not worth listing.
     near = difflib.get_close_matches(path.name, siblings, n=1, cutoff=0.6)
@@ -117,6 +119,12 @@ def _read_csv(text: str, path: Path, separator: str) -> pd.DataFrame:
     rows = _csv_rows(text, path, separator)
     _, header = next(rows)
     names = [name.strip() or f"column {i}" for i, name in enumerate(header, start=1)]
+    for other, word in {";": "semicolons", "\t": "tabs", ",": "commas"}.items():
+        if len(names) == 1 and other in names[0]:
+            ending = "rename it to .tsv" if other == "\t" else "save it with commas"
+            raise DataError(
+                f"{path} seems to be separated by {word} (its header is {names[0]!r}); {ending}"
+            )
     _check_unique(names, path)
     cells: list[list[str]] = []
     for line, row in rows:

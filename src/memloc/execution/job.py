@@ -6,8 +6,9 @@ it `needs` determine the result and so the key; `where` says how to get at the i
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,18 +55,11 @@ class Job:
 
 def run_job(job: Job, store: Store, report: Report) -> None:
     """Compute a job in this process, on one thread, and store the result."""
-    import torch
-
     from memloc.execution.kinds import KINDS
 
-    before = torch.get_num_threads()
-    # One thread: results do not depend on the machine, and parallelism comes from independent jobs.
-    torch.set_num_threads(1)
     started = time.perf_counter()
-    try:
+    with one_thread():
         write = KINDS[job.kind](job, store, report)
-    finally:
-        torch.set_num_threads(before)
     costs = {"seconds": round(time.perf_counter() - started, 3), **write.costs}
     with store.write(job.kind, job.key, job.inputs, costs) as draft:
         for name, table in write.tables.items():
@@ -74,6 +68,22 @@ def run_job(job: Job, store: Store, report: Report) -> None:
             draft.tensors(f"{name}.safetensors", tensors)
         for name, value in write.values.items():
             draft.json(f"{name}.json", value)
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread: results do not depend on the machine, parallelism comes from independent jobs.
+
+    On a busy machine, several threads that wait for each other are also far slower.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @dataclass

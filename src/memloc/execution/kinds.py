@@ -34,7 +34,10 @@ def train(job: Job, store: Store, report: Report) -> Output:
         task.validation["label"].to_numpy(copy=True),
     )
     trained = fine_tune(learner, data, config, job.identity["seed"], report)
-    tensors = {"final": trained.final}
+    parameters = dict(classifier.blocks.model.named_parameters())
+    # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
+    untrained = {name: parameters[name] for name in classifier.fresh - trained.final.keys()}
+    tensors = {"final": {**trained.final, **untrained}}
     if state == "memorised":
         # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
         tensors["near_ceiling"] = trained.memorised_at or trained.final

@@ -40,7 +40,9 @@ def execute(jobs: Sequence[Job], store: Store, workers: int, progress: Progress)
     Raises:
         JobFailed: When a job fails. Jobs that were done before it stay done.
     """
-    waiting = [job for job in jobs if not store.has(*job.artefact)]
+    waiting = [job for job in jobs if not store.sound(*job.artefact)]
+    for words in store.damaged:
+        progress.note(words)
     if not waiting:
         return 0
     store.sweep_leftovers()
@@ -102,7 +104,9 @@ class _Pool:
                     connection = self.idle.pop()
                     self.busy[connection] = job
                     self.progress.start(job)
-                    connection.send(job)
+                    # If the worker has died meanwhile, receiving will say so.
+                    with contextlib.suppress(OSError):
+                        connection.send(job)
                 for readable in wait(list(self.busy), timeout=0.5):
                     assert isinstance(readable, Connection)
                     self._receive(readable)
@@ -113,7 +117,12 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.store.root), daemon=True)
-        process.start()
+        # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, before)
         theirs.close()
         self.processes[ours] = process
         self.idle.append(ours)
@@ -152,7 +161,6 @@ class _Pool:
 
 def _work(connection: Connection, root: Path) -> None:
     """What a worker process does until its pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     _die_with_parent()
     store = Store(root)
     while True:

@@ -92,6 +92,6 @@ def plan_run(config: RunConfig, data: tuple[str, str], source: ModelSource, devi
         }
         seeds.append(SeedJobs(seed, original, memorised, methods))
     frozen = training(
-        "frozen", config.seeds[0], "frozen model: train the head alone", 2 + 0.1 * epochs
+        "frozen", min(config.seeds), "frozen model: train the head alone", 2 + 0.1 * epochs
     )
     return RunPlan(frozen, tuple(seeds))

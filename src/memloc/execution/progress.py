@@ -36,6 +36,10 @@ class Progress(Protocol):
         """A job is in the store."""
         ...
 
+    def note(self, words: str) -> None:
+        """Something the user should know."""
+        ...
+
 
 def make_progress(console: Console) -> Progress:
     """Bars if there is a terminal, lines otherwise."""
@@ -57,6 +61,9 @@ class Silent:
         """Nothing."""
 
     def finish(self, job: Job) -> None:
+        """Nothing."""
+
+    def note(self, words: str) -> None:
         """Nothing."""
 
 
@@ -127,6 +134,10 @@ class TerminalProgress:
         self.bars.update(self.ids[job.key], completed=1.0, words="done")
         self._update_total(job, 1.0)
 
+    def note(self, words: str) -> None:
+        """A line above the bars."""
+        self.bars.console.print(f"Note: {words}", markup=False, highlight=False)
+
     def _update_total(self, job: Job, fraction: float) -> None:
         self.estimate.fractions[job.key] = fraction
         self.bars.update(self.total, completed=self.estimate.fraction, words=self.estimate.words)
@@ -160,6 +171,10 @@ class LogProgress:
         self.estimate.fractions[job.key] = 1.0
         self._line(f"done   {job.title}")
 
+    def note(self, words: str) -> None:
+        """A line."""
+        self.console.print(f"Note: {words}", markup=False, highlight=False, soft_wrap=True)
+
     def _line(self, text: str) -> None:
         self.last = time.monotonic()
         self.console.print(
@@ -169,10 +184,23 @@ class LogProgress:
 
 @contextlib.contextmanager
 def simple_bar(console: Console, title: str) -> Iterator[Callable[[float], None]]:
-    """A bar for a single piece of work in this process."""
+    """A bar for a single piece of work in this process, shown from its first report on.
+
+    So input that is found wrong before the work begins is answered by its one sentence alone.
+    """
     progress = make_progress(console)
     job = Job("bar", title, {})
-    with progress.showing([job]):
-        progress.start(job)
-        yield lambda fraction: progress.advance(job, fraction)
-        progress.finish(job)
+    with contextlib.ExitStack() as shown:
+        started = False
+
+        def report(fraction: float) -> None:
+            nonlocal started
+            if not started:
+                started = True
+                shown.enter_context(progress.showing([job]))
+                progress.start(job)
+            progress.advance(job, fraction)
+
+        yield report
+        if started:
+            progress.finish(job)

@@ -19,7 +19,7 @@ def write_task(store: Store, task: Task) -> tuple[str, str]:
         "validation": table_hash(task.validation),
     }
     key = key_of("data", content)
-    if not store.has("data", key):
+    if not store.sound("data", key):
         with store.write("data", key, content) as draft:
             draft.table("train.parquet", task.train)
             draft.table("validation.parquet", task.validation)

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memloc.config import ModelConfig
+from memloc.errors import ModelError
 from memloc.models.load import load_classifier
 from memloc.models.names import resolve
 
@@ -21,7 +22,10 @@ POOLING = {
 def check_model(config: ModelConfig) -> dict[str, Any]:
     """Load a model, examine it, and describe it as JSON data."""
     source = resolve(config)
-    classifier = load_classifier(source, config, n_labels=2)
+    try:
+        classifier = load_classifier(source, config, n_labels=None)  # a fine-tuned classifier
+    except ModelError:
+        classifier = load_classifier(source, config, n_labels=2)  # or a new head on what is there
     blocks, codec = classifier.blocks, classifier.codec
     sizes = {name: parameter.numel() for name, parameter in blocks.model.named_parameters()}
 

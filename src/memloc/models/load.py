@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
 from memloc.errors import ModelError
@@ -26,14 +25,20 @@ class TextCodec:
     separator: str
     pad_id: int
     max_tokens: int
+    vocabulary: int | None = None
+    """Rows of the model's embedding table."""
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """A model taken apart into layers, with its tokeniser."""
+    """A model taken apart into layers, with its tokeniser.
+
+    `fresh` names the parameters that no checkpoint holds: a new head, perhaps a pooler.
+    """
 
     blocks: BlockModel
     codec: TextCodec
+    fresh: frozenset[str] = frozenset()
 
 
 def load_classifier(
@@ -63,47 +68,67 @@ def load_classifier(
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     if source.revision:
         options |= {"revision": source.revision, "local_files_only": source.offline}
-    tokenizer = _load_tokenizer(source, options)
+    _load_part("config", AutoConfig, source, options)  # alone first, so that errors name it
+    tokenizer = _load_part("tokeniser", AutoTokenizer, source, options)
     head: dict[str, Any] = {} if n_labels is None else {"num_labels": n_labels}
     if labels is not None:
         head |= {
             "id2label": dict(enumerate(labels)),
             "label2id": {n: i for i, n in enumerate(labels)},
         }
-    try:
-        # Checkpoints are loaded in float32 even if stored in half precision: fine-tuning needs it.
-        with quiet(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model, info = AutoModelForSequenceClassification.from_pretrained(
-                source.location,
-                dtype=torch.float32,
-                output_loading_info=True,
-                ignore_mismatched_sizes=n_labels is not None,
+    # Checkpoints are loaded in float32 even if stored in half precision: fine-tuning needs it.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model, info = _load_part(
+            "model",
+            AutoModelForSequenceClassification,
+            source,
+            {
                 **options,
                 **head,
-            )
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
-        if "trust_remote_code" in str(error):
-            raise ModelError(
-                f"model {source.name!r} brings code of its own, which is run only if you pass "
-                "--trust-remote-code"
-            ) from None
-        raise ModelError(
-            f"model {source.name!r} could not be loaded from {source.location!r}: "
-            f"{_first_line(error)}"
-        ) from None
-    if n_labels is None and info["missing_keys"]:
-        raise ModelError(
-            f"model {source.name!r} has no trained {sorted(info['missing_keys'])[0]!r}; "
-            "give a fine-tuned sequence-classification model"
+                "dtype": torch.float32,
+                "output_loading_info": True,
+                "ignore_mismatched_sizes": n_labels is not None,
+            },
         )
     pad_id = agree_on_padding(model, tokenizer, source.name)
     blocks = BlockModel(model.to(device).eval(), config.blocks)
+    fresh = _check_loaded(blocks, info, source.name, new_head=n_labels is not None)
     codec = TextCodec(
-        tokenizer, separator_of(tokenizer, model.config), pad_id,
-        min(max_tokens, length_limit(tokenizer, model.config)),
-    )  # fmt: skip
-    return Classifier(blocks, codec)
+        tokenizer,
+        separator_of(tokenizer, model.config),
+        pad_id,
+        min(max_tokens, length_limit(tokenizer, model)),
+        model.get_input_embeddings().weight.shape[0],
+    )
+    return Classifier(blocks, codec, fresh)
+
+
+def _check_loaded(
+    blocks: BlockModel, info: dict[str, Any], name: str, *, new_head: bool
+) -> frozenset[str]:
+    """Which parameters are new; only the tail may have such, and only if a new head is wanted.
+
+    Raises:
+        ModelError: If layers or embeddings do not come from the checkpoint, or it has more layers.
+    """
+    mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    parameters = {key for key, _ in blocks.model.named_parameters()}
+    fresh = (set(info["missing_keys"]) | mismatched) & parameters
+    allowed = set(blocks.groups.tail) if new_head else set()
+    for key in sorted(fresh - allowed):
+        what = "gives another shape for" if key in mismatched else "has no weights for"
+        hint = "its config does not fit its weights"
+        if key in blocks.groups.head:
+            hint = "give a fine-tuned sequence-classification model"
+        raise ModelError(f"the checkpoint of {name!r} {what} {key!r}; {hint}")
+    extra = f"{blocks.stack_path}.{blocks.n_layers}."
+    if any(extra in f"{key}." for key in info["unexpected_keys"]):
+        raise ModelError(
+            f"the checkpoint of {name!r} has more than the {blocks.n_layers} layers of its config; "
+            "its config does not fit its weights"
+        )
+    return frozenset(fresh)
 
 
 def agree_on_padding(model: Any, tokenizer: Any, name: str) -> int:
@@ -115,8 +140,11 @@ def agree_on_padding(model: Any, tokenizer: Any, name: str) -> int:
         ModelError: If there is neither a padding nor an end-of-text token.
     """
     config = model.config.get_text_config()
+    token = None
     if config.pad_token_id is not None and 0 <= config.pad_token_id < config.vocab_size:
-        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(config.pad_token_id)
+        token = tokenizer.convert_ids_to_tokens(config.pad_token_id)
+    if token is not None:
+        tokenizer.pad_token = token
     elif tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
             raise ModelError(
@@ -138,12 +166,17 @@ def separator_of(tokenizer: Any, config: Any) -> str:
     return "|"
 
 
-def length_limit(tokenizer: Any, config: Any) -> int:
+def length_limit(tokenizer: Any, model: Any) -> int:
     """The longest input that both tokeniser and position embeddings allow."""
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
-    if positions is not None and "roberta" in config.model_type:
-        positions -= config.pad_token_id + 1  # RoBERTa counts positions from there
-    return min(int(tokenizer.model_max_length), positions or 2**30)
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**30
+    for name, module in model.named_modules():
+        # RoBERTa and its kin count positions from the padding id on.
+        if (
+            name.endswith("position_embeddings")
+            and getattr(module, "padding_idx", None) is not None
+        ):
+            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
+    return min(int(tokenizer.model_max_length), int(positions))
 
 
 @contextlib.contextmanager
@@ -161,17 +194,22 @@ def quiet() -> Iterator[None]:
             transformers.utils.logging.enable_progress_bar()
 
 
-def _load_tokenizer(source: ModelSource, options: dict[str, Any]) -> Any:
+def _load_part(what: str, loader: Any, source: ModelSource, options: dict[str, Any]) -> Any:
     try:
         with quiet():
-            return AutoTokenizer.from_pretrained(source.location, **options)
-    except Exception as error:  # the tokenisers raise bare Exceptions on damaged files
+            return loader.from_pretrained(source.location, **options)
+    except Exception as error:  # damaged files make the libraries raise almost anything
+        if "trust_remote_code" in str(error):
+            raise ModelError(
+                f"model {source.name!r} brings code of its own, which is run only if you pass "
+                "--trust-remote-code"
+            ) from None
         raise ModelError(
-            f"the tokeniser of {source.name!r} could not be loaded from {source.location!r}: "
-            f"{_first_line(error)}"
+            f"the {what} of {source.name!r} could not be loaded from {source.location!r} "
+            f"({type(error).__name__}: {_first_line(error)}); check or save it again"
         ) from None
 
 
 def _first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".")
+    return (lines[0] if lines else "no details").rstrip(".:")[:200]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+MODEL_FILES = (
+    *("config.json", "model*.safetensors*", "pytorch_model*.bin*", "*.py"),
+    *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
+    *("spiece.model", "sentencepiece*.model"),
+)
+"""What determines a model's answers; a training log beside it does not."""
 TOKENISER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -88,13 +95,14 @@ def resolve(config: ModelConfig) -> ModelSource:
         ModelError: If there is no such model.
     """
     name = _ALIASES.get(config.name.lower(), config.name)
+    path = Path(os.path.expanduser(config.name))
+    looks_like_path = path.is_dir() or path.is_absolute() or config.name.startswith(".")
+    if looks_like_path and config.name not in KNOWN_MODELS:  # a short name is never a path
+        check_model_folder(path)
+        return ModelSource(path.resolve().name, str(path.resolve()), folder_fingerprint(path))
     if name == "minilm":
         folder, checksum = minilm_folder()
         return ModelSource("minilm", str(folder), checksum)
-    path = Path(config.name).expanduser()
-    if path.is_dir() or path.is_absolute() or config.name.startswith("."):
-        check_model_folder(path)
-        return ModelSource(path.resolve().name, str(path.resolve()), folder_fingerprint(path))
     hub_name = KNOWN_MODELS[name].hub if name in KNOWN_MODELS else config.name
     return _from_hub(hub_name, config.name)
 
@@ -163,8 +171,8 @@ def _check_readable(path: Path) -> None:
 def folder_fingerprint(path: Path) -> str:
     """SHA-256 over the files that determine a model."""
     digest = hashlib.sha256()
-    patterns = ("*.json", "*.safetensors", "*.bin", "*.txt", "*.model", "*.py")
-    for file in sorted({file for pattern in patterns for file in path.glob(pattern)}):
+    files = {file for pattern in MODEL_FILES for file in path.glob(pattern) if file.is_file()}
+    for file in sorted(files):
         digest.update(file.name.encode() + b"\0")
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

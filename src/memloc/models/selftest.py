@@ -106,7 +106,13 @@ def _watch(model: BlockModel, batch: dict[str, Tensor]) -> tuple[list[int], set[
                         lambda module, *_: None if started else early.add(id(module))
                     ).remove
                 )
-        logits = model.logits(batch)
+        try:
+            logits = model.logits(batch)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise ModelError(
+                f"{type(model.model).__name__} does not run on two short rows of tokens "
+                f"({type(error).__name__}: {str(error).splitlines()[0]}); check its config"
+            ) from None
     if not torch.isfinite(logits).all():
         raise ModelError(
             f"{type(model.model).__name__} answers with NaN or infinite logits; "
@@ -177,13 +183,19 @@ def _find_pooling(model: BlockModel, batch: dict[str, Tensor]) -> str:
 
 def _tail_agrees(model: BlockModel, batch: dict[str, Tensor], pooling: str) -> bool:
     model.pooling = pooling
-    try:
-        states, logits = model.states(batch)
-        short = model.tail(model.pooled(states[-1], batch))
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
-        return False
-    # Another shape may take another matrix-multiply kernel, so equality is up to rounding.
-    return torch.allclose(short, logits, rtol=1e-4, atol=1e-5)
+    # A text may end with the padding token where that is the end-of-text token.
+    ids = batch["input_ids"].clone()
+    ids[1, ROW_LENGTHS[1] - 1] = ids[1, -1]
+    for rows in (batch, {**batch, "input_ids": ids}):
+        try:
+            states, logits = model.states(rows)
+            short = model.tail(model.pooled(states[-1], rows))
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            return False
+        # Another shape may take another matrix-multiply kernel, so equality is up to rounding.
+        if not torch.allclose(short, logits, rtol=1e-4, atol=1e-5):
+            return False
+    return True
 
 
 def _group(model: BlockModel, early: set[int]) -> ParameterGroups:

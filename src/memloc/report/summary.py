@@ -17,6 +17,12 @@ NEARLY_ALL = 0.95
 """Share of the memorisation that counts as undone."""
 MEMORISED = 0.95
 """Accuracy on noisy examples from which on the model has memorised them."""
+LEARNED = 0.9
+"""Training accuracy from which on the model of the original labels has learned them."""
+CLEAN_LOSS = 0.05
+"""Clean examples that may be lost, on average over the windows."""
+FEW = 20
+"""Fewer noisy examples than this make coarse numbers."""
 
 BALANCED = 0.01
 """A centre of gravity this near to the middle, as a share of the depth, leans to neither side."""
@@ -39,8 +45,17 @@ def summarise_run(
         "methods": summarise_methods(tables["windows"], tables["examples"]),
     }
     summary["layers"] = next(iter(summary["methods"].values()))["layers"]
-    summary["interpretation"] = interpret(summary)
+    summary["memorised_share"] = summary["training"]["noisy_accuracy"]
+    finish(summary, tables["examples"])
     return summary
+
+
+def finish(summary: dict[str, Any], examples: pd.DataFrame) -> None:
+    """Add the words: the sentence, its caveats, and a few examples."""
+    summary["interpretation"] = interpret(summary)
+    summary["caveats"] = caveats(summary)
+    first = examples[examples["technique"] == next(iter(summary["methods"]))]
+    summary["sample_examples"] = sample_examples(first)
 
 
 def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, Any]:
@@ -58,7 +73,7 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
         "noisy_accuracy": accuracy("memorised", "noisy"),
         "clean_accuracy": accuracy("memorised", "clean"),
         "validation_accuracy": accuracy("memorised", "validation"),
-        "original_accuracy": accuracy("original", "train"),
+        "original_accuracy": accuracy("original", "clean"),
         "original_validation_accuracy": accuracy("original", "validation"),
         "frozen_noisy_accuracy": accuracy("frozen", "noisy"),
     }
@@ -76,11 +91,12 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
     if "seed" not in windows.columns:
         windows = windows.assign(seed=0)
     n_layers = int(windows["last_layer"].max())
-    matrices = [error_matrix(table) for _, table in windows.groupby("seed")]
-    matrix = np.mean(matrices, axis=0)
+    matrices = [error_matrix(table) for _, table in windows.groupby("seed", sort=False)]
+    # A seed in which swapping all layers undoes nothing has no profile; the others are averaged.
+    defined = [one for one in matrices if np.isfinite(one).all()]
+    matrix = np.mean(defined, axis=0) if defined else np.full((n_layers, n_layers), np.nan)
     centres = [centre_of_gravity(one.mean(axis=0)) for one in matrices]
     known = [centre for centre in centres if centre is not None]
-    single = windows[windows["size"] == 1].groupby("first_layer")["noisy_error"].mean()
     full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
     memorised = examples[examples["memorised"]]
     return {
@@ -92,8 +108,8 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
         "full_error": float(full),
         "clean_error": _number(windows["clean_error"].mean()),
         "strongest_single_layer": {
-            "layer": int(single.to_numpy().argmax()) + 1,
-            "undoes": _number(single.max() / full if full > 0 else math.nan),
+            "layer": int(matrix[0].argmax()) + 1,
+            "undoes": _number(matrix[0].max()),
         },
         "layers_to_undo": _layers_to_undo(windows, n_layers, full),
         "examples_undone_by_one_layer": _number(
@@ -113,35 +129,81 @@ def _layers_to_undo(windows: pd.DataFrame, n_layers: int, full: float) -> int | 
 
 def interpret(summary: dict[str, Any]) -> str:
     """One plain sentence, from the numbers alone."""
-    training = summary.get("training")
-    if training and training["noisy_accuracy"] < MEMORISED:
-        return (
-            f"The model has memorised only {training['noisy_accuracy']:.0%} of the noisy labels, "
-            "so read the layer profile with care; train for more --epochs or with a higher "
-            "--learning-rate."
-        )
     name, result = next(iter(summary["methods"].items()))
     if result["m_cog"] is None:
         return (
             f"Nothing to localise: even {name} all layers leaves every noisy label in place, "
-            "so what was memorised is not in the layers."
+            "so what was memorised is not in the layers, or both models have the same ones."
         )
     n, best = result["layers"], result["strongest_single_layer"]
     needed = result["layers_to_undo"]
     if needed == 1:
-        where = f"Memorisation sits in layer {best['layer']}: changing it alone undoes"
-    else:
-        spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
-        where = f"Memorisation {spread}: changing layer {best['layer']} alone undoes"
+        return (
+            f"Memorisation sits in layer {best['layer']}: changing it alone undoes "
+            f"{best['undoes']:.0%} of it (centre of gravity {result['m_cog']:.2f} of {n})."
+        )
+    spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
     middle = (n + 1) / 2
     shift = (result["m_cog"] - middle) / n
     heavier = "lower" if shift < -BALANCED else "upper"
     tilt = "all parts matter alike" if abs(shift) <= BALANCED else f"{heavier} layers matter more"
-    wide = f", it takes {needed} adjacent layers to undo 95%" if needed and needed > 1 else ""
     return (
-        f"{where} {best['undoes']:.0%} of it{wide}; {tilt} "
+        f"Memorisation {spread}: changing layer {best['layer']} alone undoes {best['undoes']:.0%} "
+        f"of it, it takes {needed} adjacent layers to undo 95%; {tilt} "
         f"(centre of gravity {result['m_cog']:.2f}, the middle would be {middle:g})."
     )
+
+
+def caveats(summary: dict[str, Any]) -> list[str]:
+    """What keeps the numbers from meaning what they seem to mean, each with a remedy."""
+    found = []
+    training = summary.get("training")
+    memorised = summary["memorised_share"]
+    if memorised < MEMORISED:
+        remedy = (
+            "train for more --epochs or with a higher --learning-rate"
+            if training
+            else "were --memorised and --original exchanged?"
+        )
+        found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
+    if training and training["original_accuracy"] < LEARNED:
+        found.append(
+            f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
+            "them; train for more --epochs."
+        )
+    lost = max((r["clean_error"] or 0.0 for r in summary["methods"].values()), default=0.0)
+    if lost > CLEAN_LOSS:
+        found.append(
+            f"Changing layers also loses {lost:.0%} of the clean labels, so it breaks more than "
+            "memorisation; compare models that were trained alike and long enough."
+        )
+    if summary["noisy_examples"] < FEW:
+        found.append(
+            f"There are only {summary['noisy_examples']} noisy examples, so errors move in large "
+            "steps; use more examples."
+        )
+    return found
+
+
+def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
+    """A few memorised examples, from the easiest to undo to the hardest."""
+    known = examples[examples["memorised"] & examples["smallest_window"].notna()]
+    known = known.drop_duplicates("example").sort_values(
+        ["smallest_window", "example"], kind="stable"
+    )
+    places = np.unique(np.linspace(0, len(known) - 1, min(n, len(known))).round().astype(int))
+    rows: list[dict[Any, Any]] = known.iloc[places].to_dict("records")
+    return [
+        {
+            "example": int(row["example"]),
+            "text": str(row["text"]),
+            "label": str(row["label_name"]),
+            "original_label": str(row["original_label_name"]),
+            "first_layer": int(row["first_layer"]),
+            "last_layer": int(row["last_layer"]),
+        }
+        for row in rows
+    ]
 
 
 def _number(value: Any) -> float | None:

@@ -58,8 +58,25 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
         console.print(_section("Layer weights (mean of each column)"))
         console.print(Padding(weight_bars(result["layer_weights"]), (0, 0, 0, 2), expand=False))
         console.print(Padding(_facts(result), (1, 0, 0, 2), expand=False))
+    if summary["sample_examples"]:
+        console.print(_section("Which examples? Some, with the smallest window that undoes each"))
+        for example in summary["sample_examples"]:
+            console.print(_example_line(example))
     console.print()
     console.print(Text(summary["interpretation"], style="bold"))
+    for caveat in summary["caveats"]:
+        console.print(Text(f"Caution: {caveat}", style="yellow"))
+
+
+def _example_line(example: dict[str, Any]) -> Text:
+    first, last = example["first_layer"], example["last_layer"]
+    window = f"layer {first}" if first == last else f"layers {first}-{last}"
+    labels = f"{example['label']} (was {example['original_label']})"
+    line = Text(f"  {window:<12}{labels}: ")
+    text = " ".join(example["text"].split())
+    line.append(text, style="dim")
+    line.truncate(WIDTH - 1, overflow="ellipsis")
+    return line
 
 
 def show_files(folder: str, console: Console, jobs: dict[str, int] | None, seconds: float) -> None:
@@ -73,7 +90,7 @@ def show_files(folder: str, console: Console, jobs: dict[str, int] | None, secon
         )
     else:
         console.print(f"Computed in {seconds:.0f} s.")
-    console.print(f"Results: {folder}/", soft_wrap=True, highlight=False)
+    console.print(f"Results: {folder}/", soft_wrap=True, highlight=False, markup=False)
     console.print(
         "  summary.json, layers, windows, examples, predictions (.parquet) and more",
         style="dim",
@@ -110,9 +127,9 @@ def _facts(result: dict[str, Any]) -> Table:
     table.add_row("layers to undo 95%", f"{result['layers_to_undo']} of {result['layers']}")
     one = result["examples_undone_by_one_layer"]
     if one is not None:
-        table.add_row("examples undone by one layer", f"{one:.0%} of those memorised")
+        table.add_row("examples one layer undoes", f"{one:.0%} of those memorised")
     if result["clean_error"] is not None:
-        table.add_row("clean examples lost meanwhile", f"{result['clean_error']:.1%}")
+        table.add_row("clean labels lost (mean)", f"{result['clean_error']:.1%}")
     return table
 
 
@@ -124,10 +141,10 @@ def heat_map(matrix: list[list[float | None]]) -> RenderableType:
     lines = []
     if wide > 1:
         header = Text().append("layer   ", style="dim")
-        header.append("".join(f"{layer:>{wide - 1}} " for layer in range(1, n + 1)))
+        header.append("".join(_padded(str(layer), wide) for layer in range(1, n + 1)))
         lines.append(header)
     else:
-        lines.append(Text(f"layers 1 to {n}; darker is more", style="dim"))
+        lines.append(Text(f"layers 1 to {n}; fuller is more", style="dim"))
     for size in range(n, 0, -1):
         line = Text().append(f"size {size:>2} ", style="dim")
         for value in matrix[size - 1]:
@@ -145,7 +162,12 @@ def _cell(value: float | None, wide: int) -> tuple[str, str]:
     step = round(level * (len(RAMP) - 1))
     ink = "#ffffff" if step < 4 else "#000000"
     number = f"{value * 100:.0f}"
-    return f"{number:>{wide - 1}} ", f"{ink} on {RAMP[step]}"
+    return _padded(number, wide), f"{ink} on {RAMP[step]}"
+
+
+def _padded(number: str, wide: int) -> str:
+    """Right-justified, with a gap behind where there is room for one."""
+    return f"{number:>{wide - 1}} " if wide > 3 else f"{number:>{wide}}"
 
 
 def weight_bars(weights: list[float | None]) -> RenderableType:

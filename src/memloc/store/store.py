@@ -31,13 +31,18 @@ from memloc.errors import StoreError
 if TYPE_CHECKING:
     import torch
 
+
+class DamagedArtefact(StoreError):
+    """A stored artefact does not match its checksums."""
+
+
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp"
 
 
 def key_of(kind: str, inputs: Any) -> str:
     """Hash of everything that determines an artefact."""
-    text = json.dumps([kind, inputs], sort_keys=True, ensure_ascii=False, default=str)
+    text = json.dumps([kind, inputs], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
@@ -99,6 +104,8 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.damaged: list[str] = []
+        """What `sound` found damaged, in words."""
 
     def has(self, kind: str, key: str) -> bool:
         """Whether the artefact is finished."""
@@ -118,13 +125,27 @@ class Store:
             if not bad:
                 return Artefact(folder, manifest)
             problem = f"{bad[0]} does not match its checksum"
-        aside = folder.with_name(f"{key}.damaged-{uuid.uuid4().hex[:6]}")
-        with contextlib.suppress(OSError):
-            folder.rename(aside)
-        raise StoreError(
+        aside = self._set_aside(folder)
+        raise DamagedArtefact(
             f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}; "
             "run the same command again to compute it anew"
         )
+
+    def sound(self, kind: str, key: str) -> bool:
+        """Whether the artefact is finished and undamaged; a damaged one is set aside."""
+        if not self.has(kind, key):
+            return False
+        try:
+            self.open(kind, key)
+        except DamagedArtefact as error:
+            self.damaged.append(str(error).split(";")[0] + "; it is computed anew")
+            return False
+        return True
+
+    def _set_aside(self, folder: Path) -> Path:
+        aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex[:6]}")
+        folder.rename(aside)
+        return aside
 
     @contextlib.contextmanager
     def write(
@@ -158,6 +179,8 @@ class Store:
             for file in temporary.iterdir():
                 _flush(file)
             final.parent.mkdir(parents=True, exist_ok=True)
+            if final.exists() and not (final / MANIFEST).is_file():
+                self._set_aside(final)  # somebody deleted its manifest
             try:
                 temporary.rename(final)
             except OSError:

@@ -8,7 +8,7 @@ parameters get no gradient and do not count in the clipping norm.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -48,7 +48,6 @@ class Trained:
     memorised_epoch: int | None
     history: pd.DataFrame
     steps: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 def fine_tune(
@@ -137,6 +136,11 @@ def _evaluate(
     learner: Learner, data: TrainingData, config: TrainingConfig, epoch: int
 ) -> list[dict[str, float | int | str]]:
     train, validation = learner.evaluate(config.dtype)
+    if not (np.isfinite(train).all() and np.isfinite(validation).all()):
+        raise TrainingFailed(
+            f"the model answers with NaN or infinite logits after epoch {epoch} at learning rate "
+            f"{config.learning_rate:g}; lower it with --learning-rate"
+        )
     splits = {
         "train": (train, data.labels),
         "noisy": (train[data.noisy], data.labels[data.noisy]),
