@@ -122,7 +122,9 @@ def _facts(result: dict[str, Any]) -> Table:
     spread = f"  (seeds: {', '.join(f'{c:.2f}' for c in seeds)})" if len(seeds) > 1 else ""
     best = result["strongest_single_layer"]
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 3, 0, 0))
-    table.add_row("M-CoG", f"{result['m_cog']:.2f} of {result['layers']}{spread}")
+    table.add_row(
+        "centre of gravity (M-CoG)", f"{result['m_cog']:.2f} of {result['layers']}{spread}"
+    )
     table.add_row("strongest single layer", f"{best['layer']}, undoes {best['undoes']:.0%}")
     table.add_row("layers to undo 95%", f"{result['layers_to_undo']} of {result['layers']}")
     one = result["examples_undone_by_one_layer"]
