@@ -15,9 +15,26 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from memloc.cli_options import (
+    DATA,
+    MODEL,
+    TRAINING,
+    Blocks,
+    DeviceOption,
+    DtypeOption,
+    Json,
+    LabelColumn,
+    MaxTokens,
+    OriginalColumn,
+    PairColumn,
+    TextColumn,
+    TrustCode,
+    option,
+    parse_names,
+    parse_seeds,
+)
 from memloc.config import (
     DataConfig,
-    Device,
     Dtype,
     ModelConfig,
     PairFormat,
@@ -36,64 +53,37 @@ app = typer.Typer(
 models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")
 app.add_typer(models_app, name="models", no_args_is_help=True)
 
-DATA, MODEL, TRAINING = "Data", "Model", "Training"
-
-
-def _option(flag: str, help: str, panel: str | None = None) -> Any:
-    return typer.Option(flag, help=help, rich_help_panel=panel)
-
-
-Json = Annotated[bool, _option("--json", "Print the result as JSON.")]
-DeviceOption = Annotated[Device, _option("--device", "Where to compute.")]
-DtypeOption = Annotated[
-    Dtype, _option("--dtype", "Of matrix products; weights stay float32.", TRAINING)
-]
-Blocks = Annotated[
-    str | None, _option("--blocks", "Path of the layer stack, if it is ambiguous.", MODEL)
-]
-TrustCode = Annotated[
-    bool, _option("--trust-remote-code", "Run code that a hub model brings along.", MODEL)
-]
-TextColumn = Annotated[str | None, _option("--text-column", "Column with the text.", DATA)]
-PairColumn = Annotated[str | None, _option("--pair-column", "Column with a second text.", DATA)]
-LabelColumn = Annotated[str | None, _option("--label-column", "Column with the label.", DATA)]
-OriginalColumn = Annotated[
-    str | None,
-    _option("--original-label-column", "Correct labels, if the noise is known.", DATA),
-]
-MaxTokens = Annotated[int | None, _option("--max-tokens", "Longer texts are cut.", MODEL)]
-
 
 @app.command("run")
 def run_command(
     task: Annotated[
-        str, _option("--task", "A task from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.", DATA)
+        str, option("--task", "A task from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.", DATA)
     ] = "questions",
     data_dir: Annotated[
-        Path | None, _option("--data-dir", "Folder with local copies of the paper's tasks.", DATA)
+        Path | None, option("--data-dir", "Folder with local copies of the paper's tasks.", DATA)
     ] = None,
     validation: Annotated[
-        Path | None, _option("--validation", "Validation file beside a --task file.", DATA)
+        Path | None, option("--validation", "Validation file beside a --task file.", DATA)
     ] = None,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     original_label_column: OriginalColumn = None,
     limit: Annotated[
-        int | None, _option("--limit", "Training examples to use (stratified).", DATA)
+        int | None, option("--limit", "Training examples to use (stratified).", DATA)
     ] = None,
     binarise: Annotated[
-        bool, _option("--binarise", "Keep only the two most frequent classes.", DATA)
+        bool, option("--binarise", "Keep only the two most frequent classes.", DATA)
     ] = False,
-    noise: Annotated[float, _option("--noise", "Share of the labels to flip.", DATA)] = 0.15,
-    data_seed: Annotated[int, _option("--data-seed", "Decides whose label flips.", DATA)] = 1,
+    noise: Annotated[float, option("--noise", "Share of the labels to flip.", DATA)] = 0.15,
+    data_seed: Annotated[int, option("--data-seed", "Decides whose label flips.", DATA)] = 1,
     model: Annotated[
-        str, _option("--model", "A name from `memloc models list`, a hub name, a directory.", MODEL)
+        str, option("--model", "A name from `memloc models list`, a hub name, a directory.", MODEL)
     ] = "minilm",
     blocks: Blocks = None,
     pairs: Annotated[
         PairFormat,
-        _option(
+        option(
             "--pairs",
             "joined: one text with a separator (the paper); native: the tokeniser's way.",
             MODEL,
@@ -101,26 +91,24 @@ def run_command(
     ] = "joined",
     trust_remote_code: TrustCode = False,
     max_tokens: MaxTokens = None,
-    seeds: Annotated[str, _option("--seeds", "Model seeds, for example 1,2,3.", TRAINING)] = "1",
-    epochs: Annotated[int | None, _option("--epochs", "Passes over the data.", TRAINING)] = None,
+    seeds: Annotated[str, option("--seeds", "Model seeds, for example 1,2,3.", TRAINING)] = "1",
+    epochs: Annotated[int | None, option("--epochs", "Passes over the data.", TRAINING)] = None,
     learning_rate: Annotated[
-        float | None, _option("--learning-rate", "Peak learning rate.", TRAINING)
+        float | None, option("--learning-rate", "Peak learning rate.", TRAINING)
     ] = None,
     batch_size: Annotated[
-        int | None, _option("--batch-size", "Examples per step.", TRAINING)
+        int | None, option("--batch-size", "Examples per step.", TRAINING)
     ] = None,
     micro_batch_size: Annotated[
         int | None,
-        _option("--micro-batch-size", "Accumulate gradients in parts of this size.", TRAINING),
+        option("--micro-batch-size", "Accumulate gradients in parts of this size.", TRAINING),
     ] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
-    methods: Annotated[str, _option("--methods", "Techniques, comma-separated.")] = "swapping",
-    runs: Annotated[Path, _option("--runs", "Folder for the store and the results.")] = Path(
-        "runs"
-    ),
+    methods: Annotated[str, option("--methods", "Techniques, comma-separated.")] = "swapping",
+    runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
     workers: Annotated[
-        int | None, _option("--workers", "Processes, each with one thread (default: cores).")
+        int | None, option("--workers", "Processes, each with one thread (default: cores).")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -186,23 +174,23 @@ def run_command(
 def localise_command(
     memorised: Annotated[
         str,
-        _option(
+        option(
             "--memorised", "Model fine-tuned on the labels in the data (directory or hub name)."
         ),
     ],
     original: Annotated[
-        str, _option("--original", "The same model fine-tuned on the original labels.")
+        str, option("--original", "The same model fine-tuned on the original labels.")
     ],
     data: Annotated[
         Path,
-        _option(
+        option(
             "--data", "File with text, label (as trained), original_label; text_pair for pairs."
         ),
     ],
-    out: Annotated[Path, _option("--out", "Folder for the result tables.")],
+    out: Annotated[Path, option("--out", "Folder for the result tables.")],
     pretrained: Annotated[
         str | None,
-        _option(
+        option(
             "--pretrained",
             "Model before fine-tuning, for techniques that need it (swapping does not).",
         ),
@@ -213,7 +201,7 @@ def localise_command(
     original_label_column: OriginalColumn = None,
     pairs: Annotated[
         PairFormat,
-        _option(
+        option(
             "--pairs",
             "native: the tokeniser's way; joined: one text with a separator (the paper).",
             MODEL,
@@ -223,10 +211,10 @@ def localise_command(
     trust_remote_code: TrustCode = False,
     max_tokens: MaxTokens = None,
     dtype: Annotated[
-        Dtype, _option("--dtype", "Of matrix products; weights stay float32.", MODEL)
+        Dtype, option("--dtype", "Of matrix products; weights stay float32.", MODEL)
     ] = "float32",
     device: DeviceOption = "auto",
-    methods: Annotated[str, _option("--methods", "Techniques, comma-separated.")] = "swapping",
+    methods: Annotated[str, option("--methods", "Techniques, comma-separated.")] = "swapping",
     as_json: Json = False,
 ) -> None:
     """Analyse two models that are already fine-tuned: which layers hold the wrong labels?
@@ -345,31 +333,6 @@ def _root(
 
         print(f"memloc {memloc.__version__}")
         raise typer.Exit
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """`1,2,3` as numbers.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise MemlocError(
-            f"--seeds {text!r} is not a list of whole numbers such as 1,2,3"
-        ) from None
-    if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
-        raise MemlocError(f"--seeds {text!r} must be different numbers from 0 up, such as 1,2,3")
-    return seeds
-
-
-def parse_names(text: str) -> tuple[str, ...]:
-    """`a,b` as names, without repeats."""
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise MemlocError("--methods is empty; name at least one technique, such as swapping")
-    return names
 
 
 def make_console() -> Console:
