@@ -167,7 +167,7 @@ class _Lockstep:
             others = states[: _first_row(layer)]
             self._advance(others, others, layer, self.model.block(layer))
         order = [_first_row(w.last) + w.first - 1 for w in all_windows(n_layers)]
-        return self._tail(states[[0, *order]])
+        return self._tail(states)[[0, *order]]
 
     def _advance(self, states: Tensor, into: Tensor, layer: int, block: nn.Module) -> None:
         """Send states [n, examples, tokens, width] through one block."""
