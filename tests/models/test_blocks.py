@@ -215,6 +215,7 @@ def test_several_stacks_are_named_and_the_user_is_asked() -> None:
 def test_a_stack_that_cannot_resume_is_recognised() -> None:
     # T5's first block computes the position bias of all later ones.
     model = BlockModel(t5(), blocks="encoder.block")
+    assert model.groups.embeddings == ("transformer.shared.weight",)
     assert not model.can_resume
     assert model.resume_problem
 

@@ -32,7 +32,7 @@ NO_EXAMPLES = pd.DataFrame({"technique": [], "memorised": [], "smallest_window":
 
 
 def summary(n: int, error) -> dict:
-    return {"methods": summarise_methods(windows(n, error), NO_EXAMPLES)}
+    return {"methods": summarise_methods(windows(n, error), NO_EXAMPLES), "memorised_share": 1.0}
 
 
 def test_memorisation_in_one_layer_is_said_so() -> None:
@@ -61,6 +61,11 @@ def test_nothing_to_localise_is_said_so() -> None:
 
 
 GOOD = {"memorised_share": 1.0, "noisy_examples": 50}
+
+
+def test_a_model_that_memorised_little_gets_no_interpretation() -> None:
+    found = summary(4, lambda w: w.size / 4) | {"memorised_share": 0.3}
+    assert interpret(found).startswith("Too little was memorised")
 
 
 def test_sound_results_have_no_caveats() -> None:

@@ -208,6 +208,8 @@ def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
     }
     base: Any = getattr(model.model, "base_model", model.model)
     in_base = {id(parameter) for parameter in base.parameters()}
+    whole: Any = model.model
+    inputs = {id(parameter) for parameter in whole.get_input_embeddings().parameters()}
     embeddings: list[str] = []
     blocks: list[list[str]] = [[] for _ in model.stack]
     tail: list[str] = []
@@ -220,7 +222,9 @@ def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
             seen.add(id(parameter))
             if id(parameter) in block_of:
                 blocks[block_of[id(parameter)]].append(name)
-            elif id(parameter) in in_base and (id(module) in early or "embed" in name):
+            elif id(parameter) in inputs or (
+                id(parameter) in in_base and (id(module) in early or "embed" in name)
+            ):
                 embeddings.append(name)
             else:
                 tail.append(name)

@@ -135,6 +135,8 @@ def interpret(summary: dict[str, Any]) -> str:
             f"Nothing to localise: even {name} all layers leaves every noisy label in place, "
             "so what was memorised is not in the layers, or both models have the same ones."
         )
+    if summary["memorised_share"] < 0.5:
+        return "Too little was memorised to say where it is stored."
     n, best = result["layers"], result["strongest_single_layer"]
     needed = result["layers_to_undo"]
     if needed == 1:
