@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pandas as pd
@@ -173,7 +174,7 @@ BAD_DATA = {
         lambda: write("semi.csv", "text;label\nx;a\n"),
         "semi.csv seems to be separated by semicolons",
     ),
-    "device": (lambda: "/dev/zero.csv", "there is no file /dev/zero.csv"),
+    "pipe": (lambda: os.mkfifo("p.csv") or "p.csv", "p.csv is not a regular file"),
     "one class": (lambda: write("o.csv", "text,label\nx y,a\nz w,a\n"), "one class only"),
     "single example": (
         lambda: write("s.csv", GOOD + "lonely,c\n"),
