@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from memloc import cli
 from memloc.results import write_results
 from tests.conftest import labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
-QUICK = ["--limit", "60", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1"]
+QUICK = [
+    *("--limit", "90", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1"),
+    *("--retrain-epochs", "1", "--probe-epochs", "2", "--probe-seeds", "2"),
+]
 
 
 @pytest.fixture
@@ -45,17 +49,25 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(memloc, tiny_fol
     code, out, _ = memloc("run", "--model", tiny_folder, "--task", "topics", *QUICK)
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
-    for words in ("flipped labels", "validation", "size  3", "layer  1", "Results: runs/topics-"):
+    for words in ("flipped labels", "validation", "size  3", "M-CoG", "Results: runs/topics-"):
         assert words in out
     folder = next(Path("runs").glob("topics-*"))
     tables = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
-    assert set(tables) == {"windows", "layers", "predictions", "examples", "history", "costs"}
-    assert len(tables["windows"]) == 6
-    assert len(tables["predictions"]) == 6 * 60
+    assert set(tables) == {
+        *("windows", "layers", "predictions", "examples", "history", "costs"),
+        *("retraining", "gradients", "probes"),
+    }
     summary = json.loads((folder / "summary.json").read_text())
-    assert summary["noisy_examples"] == 6
+    noisy = summary["noisy_examples"]
+    assert noisy == 12
+    assert len(tables["windows"]) == 2 * 6
+    assert len(tables["predictions"]) == 6 * 90 + 6 * 2 * noisy  # swapping sees all examples
+    assert tables["layers"].groupby("technique").size().to_dict() == dict.fromkeys(
+        ["swapping", "retraining", "gradients", "probing"], 3
+    )
+    assert len(tables["probes"]) == 2 * (3 + 2) * 2  # MLP and linear, layers 0-3 and θ_P, 2 seeds
     code, out, _ = memloc("run", "--model", tiny_folder, "--task", "topics", *QUICK)
-    assert "Nothing to compute: all 4 jobs were in the store already." in out
+    assert "Nothing to compute: all 15 jobs were in the store already." in out
 
 
 def test_json_is_the_only_thing_on_standard_output(memloc, tiny_folder: Path) -> None:
@@ -87,18 +99,111 @@ def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
     memorised, original = save_pair(tmp_path, "bert", layers=3)
     labelled_rows(24).to_json(tmp_path / "data.jsonl", orient="records", lines=True)
     arguments = ("--memorised", memorised, "--original", original, "--data", "data.jsonl")
-    code, out, err = memloc("localise", *arguments, "--pretrained", original, "--out", "found")
+    code, out, err = memloc("localise", *arguments, "--out", "found")
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
     columns = {
         "windows": "technique first_layer last_layer size noisy_error clean_error",
         "predictions": "technique first_layer last_layer example predicted",
-        "layers": "technique layer weight",
+        "layers": "technique layer weight spread",
     }
     for name, expected in columns.items():
         table = pd.read_parquet(tmp_path / "found" / f"{name}.parquet")
         assert table.columns.tolist() == expected.split()
     assert pd.read_parquet("found/layers.parquet")["layer"].tolist() == [1, 2, 3]
+
+
+QUICK_LOCALISE = [
+    *("--workers", "1", "--retrain-epochs", "1", "--probe-epochs", "3", "--probe-seeds", "2"),
+    *("--learning-rate", "1e-3", "--epochs", "2"),
+]
+
+
+def test_localise_applies_all_techniques_when_it_has_the_pretrained_model(
+    memloc, tmp_path: Path
+) -> None:
+    memorised, original = save_pair(tmp_path, "gpt_neox", layers=4)
+    for seed, name in ((7, "pretrained"), (8, "early")):
+        tiny_model("gpt_neox", layers=4, seed=seed).save_pretrained(name)
+        tiny_tokenizer().save_pretrained(name)
+    rows = labelled_rows(48)
+    rows.to_csv("data.csv", index=False)
+    arguments = ("localise", "--memorised", memorised, "--original", original, "--data", "data.csv",
+                 "--pretrained", "pretrained", "--out", "found", *QUICK_LOCALISE)  # fmt: skip
+    code, out, err = memloc(*arguments, "--json")
+    assert code == 0, err
+    summary = json.loads(out)
+    assert list(summary["methods"]) == ["swapping", "retraining", "gradients", "probing"]
+    assert len(summary["agreement"]["pairs"]) == 6
+    layers = pd.read_parquet("found/layers.parquet")
+    assert layers.groupby("technique").size().tolist() == [4] * 4
+    costs = pd.read_parquet("found/costs.parquet").set_index("job")
+    assert (costs.loc[["swapping", "retraining", "gradients"], "block_passes"] > 0).all()
+    # Another θ_M1 changes the gradients and nothing else; what is done is not done again.
+    code, out, err = memloc(*arguments, "--near-ceiling", "early")
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    again = pd.read_parquet("found/layers.parquet")
+    same = (layers["weight"] == again["weight"]).groupby(layers["technique"]).all()
+    assert same.to_dict() == {
+        **dict.fromkeys(("swapping", "retraining", "probing"), True),
+        "gradients": False,
+    }
+
+
+def test_techniques_that_need_the_pretrained_model_say_so(memloc, tmp_path: Path) -> None:
+    memorised, original = save_pair(tmp_path, "bert", layers=3)
+    labelled_rows(48).to_csv("data.csv", index=False)
+    arguments = ("localise", "--memorised", memorised, "--original", original, "--data", "data.csv")
+    code, out, err = memloc(*arguments, "--methods", "swapping,retraining", "--out", "found")
+    assert_one_sentence(
+        code, out, err, "retraining needs the model before fine-tuning; give it with --pretrained"
+    )
+    assert not Path("found").exists()
+
+
+def test_window_sizes_limit_the_work_and_keep_the_full_window(memloc, tiny_folder: Path) -> None:
+    code, _, err = memloc("run", "--model", tiny_folder, *QUICK, "--window-sizes", "1",
+                          "--methods", "swapping,retraining")  # fmt: skip
+    assert code == 0, err
+    windows = pd.read_parquet(next(Path("runs").glob("*/windows.parquet")))
+    assert windows.groupby("technique")["size"].apply(list).to_dict() == {
+        "retraining": [1, 1, 1, 3],
+        "swapping": [1, 1, 1, 3],
+    }
+    # All windows later: those of size 1 and the full one are there already.
+    code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--json",
+                            "--methods", "swapping,retraining")  # fmt: skip
+    assert json.loads(out)["jobs"] == {"computed": 4, "reused": 7}
+
+
+def test_a_small_cache_memory_gives_the_same_result_from_a_file(memloc, tiny_folder: Path) -> None:
+    run = ("run", "--model", tiny_folder, *QUICK, "--methods", "retraining")
+    for folder, limit in (("one", "1GB"), ("two", "0KB")):
+        assert memloc(*run, "--runs", folder, "--cache-memory", limit)[0] == 0
+    tables = [pd.read_parquet(next(Path(f).glob("*/predictions.parquet"))) for f in ("one", "two")]
+    pd.testing.assert_frame_equal(*tables)
+    assert not list(Path("two/store/.cache").iterdir())
+
+
+def test_a_technique_that_fails_leaves_the_results_of_the_others(memloc, tmp_path: Path) -> None:
+    memorised, original = save_pair(tmp_path, "bert", layers=3)
+    broken = tiny_model("bert", layers=3, seed=5)
+    with torch.no_grad():
+        # Only a text with the last word of the vocabulary shows it.
+        broken.bert.embeddings.word_embeddings.weight[-1] = float("nan")
+    broken.save_pretrained("broken")
+    tiny_tokenizer().save_pretrained("broken")
+    labelled_rows(48).to_csv("data.csv", index=False)
+    code, out, err = memloc(
+        *("localise", "--memorised", memorised, "--original", original, "--data", "data.csv"),
+        *("--pretrained", memorised, "--near-ceiling", "broken", "--out", "found", *QUICK_LOCALISE),
+        *("--methods", "swapping,gradients"),
+    )
+    assert code == 2
+    assert "gradients failed: the loss of the model is nan" in err.splitlines()[-1]
+    assert "swapping" in out
+    assert set(pd.read_parquet("found/layers.parquet")["technique"]) == {"swapping"}
 
 
 def test_class_names_of_the_model_may_stand_in_the_file(memloc, tmp_path: Path) -> None:
@@ -248,6 +353,28 @@ BAD_OPTIONS = {
         "--noise 0.3 has no meaning, as 'known.csv' has original labels",
     ),
     "epochs": (["--epochs", "0"], "--epochs 0 is not possible"),
+    "one of several methods": (
+        ["--methods", "swapping,retaining"],
+        "technique 'retaining' does not exist; did you mean 'retraining'?",
+    ),
+    "window too large": (
+        ["--window-sizes", "2,4"],
+        "--window-sizes 4 is out of range; the model has 3 layers, so windows have 1 to 3 layers",
+    ),
+    "window too small": (["--window-sizes", "0-2"], "'0-2' is out of range; sizes are 1 or more"),
+    "window not a number": (["--window-sizes", "all"], "'all' is not a list of sizes such as 1-3"),
+    "cache memory": (["--cache-memory", "much"], "'much' is not a size such as 500MB or 2GB"),
+    "retrain epochs": (["--retrain-epochs", "0"], "--retrain-epochs 0 is not possible"),
+    "probe seeds": (["--probe-seeds", "0"], "--probe-seeds 0 is not possible"),
+    "too few to probe": (
+        ["--limit", "40"],
+        "probing needs at least 10 noisy examples and there are 4; use more examples, or leave it "
+        "out: --methods swapping,retraining,gradients",
+    ),
+    "mostly noise": (
+        ["--limit", "90", "--noise", "0.6"],
+        "retraining needs more clean examples than noisy ones",
+    ),
     "unwritable": (["--runs", "good.csv"], "cannot write to 'good.csv/store'"),
     "wrong blocks": (["--blocks", "encoder.layers"], "did you mean 'encoder.layer'"),
     "labels absent in training": (
@@ -277,13 +404,10 @@ def test_bad_options_are_one_sentence(case: str, memloc, tiny_folder: Path, tmp_
     write("brokenweights/model.safetensors", b"\xff" * 100)
     options, words = BAD_OPTIONS[case]
     model = [] if "--model" in options else ["--model", tiny_folder]
-    limit = [] if "--limit" in options else ["--limit", "60"]
+    limit = [] if "--limit" in options else ["--limit", "90"]
     limit = [] if "--task" in options else limit
     before = files(tmp_path)
     code, out, err = memloc("run", *model, *limit, *options)
-    if case == "wrong blocks":  # noticed when a worker loads the model, after the data was stored
-        assert_one_sentence(code, out, err[err.index("memloc: ") :], words)
-        return
     assert_one_sentence(code, out, err, words)
     left = {
         name for name in files(tmp_path) - before if name.endswith((".parquet", ".safetensors"))

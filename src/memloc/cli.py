@@ -18,22 +18,38 @@ from rich.console import Console
 from memloc.cli_options import (
     DATA,
     MODEL,
+    TECHNIQUES,
     TRAINING,
     Blocks,
+    CacheMemory,
     DeviceOption,
+    DivideByFrozen,
     DtypeOption,
+    FrozenDropout,
+    GradientNorm,
+    GradientObjective,
     Json,
     LabelColumn,
     MaxTokens,
     OriginalColumn,
     PairColumn,
+    PerExample,
+    ProbeEpochs,
+    ProbeSeeds,
+    RetrainEpochs,
+    RetrainTail,
+    SubtractClean,
     TextColumn,
     TrustCode,
+    WindowSizes,
     option,
+    parse_bytes,
     parse_names,
     parse_seeds,
+    techniques_from,
 )
 from memloc.config import (
+    DEFAULT_METHODS,
     DataConfig,
     Dtype,
     ModelConfig,
@@ -105,7 +121,21 @@ def run_command(
     ] = None,
     dtype: DtypeOption = "float32",
     device: DeviceOption = "auto",
-    methods: Annotated[str, option("--methods", "Techniques, comma-separated.")] = "swapping",
+    methods: Annotated[
+        str, option("--methods", "Techniques, comma-separated.", TECHNIQUES)
+    ] = ",".join(DEFAULT_METHODS),
+    window_sizes: WindowSizes = None,
+    retrain_epochs: RetrainEpochs = 5,
+    retrain_tail: RetrainTail = "norm+head",
+    frozen_dropout: FrozenDropout = False,
+    gradient_objective: GradientObjective = "nll",
+    gradient_norm: GradientNorm = "L1",
+    subtract_clean: SubtractClean = True,
+    divide_by_frozen: DivideByFrozen = True,
+    per_example: PerExample = False,
+    probe_seeds: ProbeSeeds = 5,
+    probe_epochs: ProbeEpochs = 100,
+    cache_memory: CacheMemory = "1GB",
     runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
     workers: Annotated[
         int | None, option("--workers", "Processes, each with one thread (default: cores).")
@@ -120,6 +150,7 @@ def run_command(
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
+    techniques = techniques_from(locals())
     from memloc.execution.progress import make_progress
     from memloc.experiment import run
     from memloc.methods import check_method_names
@@ -153,21 +184,24 @@ def run_command(
         training=training,
         seeds=parse_seeds(seeds),
         methods=parse_names(methods),
+        techniques=techniques,
         device=device,
     )
     check_method_names(config.methods)
-    if workers is not None and workers < 1:
-        raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
+    check_workers(workers)
+    memory = parse_bytes(cache_memory)
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run(config, runs, workers, make_progress(Console(stderr=True)))
+        result = run(config, runs, workers, make_progress(Console(stderr=True)), memory)
     if as_json:
         print_json(result.summary)
+        report_failures(result.summary)
         return
     from memloc.report.terminal import show_files, show_run
 
     console = make_console()
     show_run(result.summary, console)
     show_files(str(result.folder), console, result.summary["jobs"], result.summary["seconds"])
+    report_failures(result.summary)
 
 
 @app.command("localise")
@@ -191,8 +225,15 @@ def localise_command(
     pretrained: Annotated[
         str | None,
         option(
-            "--pretrained",
-            "Model before fine-tuning, for techniques that need it (swapping does not).",
+            "--pretrained", "The model before fine-tuning; all techniques but swapping need it."
+        ),
+    ] = None,
+    near_ceiling: Annotated[
+        str | None,
+        option(
+            "--near-ceiling",
+            "The memorised model when it had just learned the labels, for gradients "
+            "(default: --memorised).",
         ),
     ] = None,
     text_column: TextColumn = None,
@@ -214,28 +255,77 @@ def localise_command(
         Dtype, option("--dtype", "Of matrix products; weights stay float32.", MODEL)
     ] = "float32",
     device: DeviceOption = "auto",
-    methods: Annotated[str, option("--methods", "Techniques, comma-separated.")] = "swapping",
+    learning_rate: Annotated[
+        float | None, option("--learning-rate", "For retraining windows.", TRAINING)
+    ] = None,
+    batch_size: Annotated[
+        int | None, option("--batch-size", "Examples per step of retraining.", TRAINING)
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        option("--epochs", "For the head that is put on the pre-trained model.", TRAINING),
+    ] = None,
+    seed: Annotated[
+        int, option("--seed", "Chooses clean examples, and the order of retraining.", TRAINING)
+    ] = 1,
+    methods: Annotated[
+        str | None,
+        option(
+            "--methods",
+            "Techniques, comma-separated (default: all with --pretrained, else swapping).",
+            TECHNIQUES,
+        ),
+    ] = None,
+    window_sizes: WindowSizes = None,
+    retrain_epochs: RetrainEpochs = 5,
+    retrain_tail: RetrainTail = "norm+head",
+    frozen_dropout: FrozenDropout = False,
+    gradient_objective: GradientObjective = "nll",
+    gradient_norm: GradientNorm = "L1",
+    subtract_clean: SubtractClean = True,
+    divide_by_frozen: DivideByFrozen = True,
+    per_example: PerExample = False,
+    probe_seeds: ProbeSeeds = 5,
+    probe_epochs: ProbeEpochs = 100,
+    cache_memory: CacheMemory = "1GB",
+    workers: Annotated[
+        int | None,
+        option("--workers", "Processes for retraining, one thread each (default: cores)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Analyse two models that are already fine-tuned: which layers hold the wrong labels?
+    """Analyse models that are already fine-tuned: which layers hold the wrong labels?
 
-    Writes windows.parquet, predictions.parquet, layers.parquet, examples.parquet and summary.json.
+    Writes layers, windows, predictions, examples (.parquet) and more, and summary.json.
+
+    Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
     """
+    techniques = techniques_from(locals())
     import time
 
     from memloc.methods import check_method_names
+    from memloc.models.names import known_training
 
-    names = parse_names(methods)
-    check_method_names(names)
-    if max_tokens is not None and max_tokens < 4:
-        raise MemlocError(f"--max-tokens {max_tokens} is not possible; give 4 or more")
+    names = None if methods is None else parse_names(methods)
+    check_method_names(names or ())
+    training = TrainingConfig.make(**known_training(pretrained or "")).replace(
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        epochs=epochs,
+        max_tokens=max_tokens,
+        dtype=dtype,
+    )
+    check_workers(workers)
+    parse_seeds(str(seed))
+    memory = parse_bytes(cache_memory)
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")
     started = time.perf_counter()
     from memloc.execution.device import pick_device
     from memloc.execution.job import one_thread
-    from memloc.execution.progress import simple_bar
-    from memloc.localise import localise_folders
+    from memloc.execution.local import default_workers
+    from memloc.execution.progress import make_progress
+    from memloc.localise import Given, localise_folders, possible_methods
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results import check_folder, write_results
 
@@ -245,14 +335,30 @@ def localise_command(
         )
 
     check_folder(out)
+    given = Given(
+        model_config(memorised),
+        model_config(original),
+        None if pretrained is None else model_config(pretrained),
+        None if near_ceiling is None else model_config(near_ceiling),
+    )
+    names = names or possible_methods(given)
+    place = pick_device(device)
+    if workers is None:  # other processes must load everything again: worth it for many windows
+        workers = default_workers(place) if "retraining" in names else 1
+    settings = {
+        "memorised": memorised, "original": original, "pretrained": pretrained,
+        "near_ceiling": near_ceiling, "data": str(data), "text_column": text_column,
+        "pair_column": pair_column, "label_column": label_column,
+        "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
+        "training": training.model_dump(), "seed": seed, "device": device, "methods": names,
+        "techniques": techniques.model_dump(mode="json"),
+    }  # fmt: skip
     with (
         one_thread(),
-        interruptible("nothing was written"),
-        simple_bar(Console(stderr=True), "localising") as report,
+        interruptible("finished parts are kept, the same command goes on"),
     ):
         summary, tables = localise_folders(
-            model_config(memorised),
-            model_config(original),
+            given,
             data,
             names,
             {
@@ -261,25 +367,24 @@ def localise_command(
                 "label_column": label_column,
                 "original_label_column": original_label_column,
             },
-            None if pretrained is None else model_config(pretrained),
-            pick_device(device),
-            512 if max_tokens is None else max_tokens,
-            dtype,
-            report,
+            training=training,
+            techniques=techniques,
+            seed=seed,
+            device=place,
+            work=out / "store",
+            workers=workers,
+            cache_memory=memory,
+            progress=make_progress(Console(stderr=True)),
         )
-    settings = {
-        "memorised": memorised, "original": original, "pretrained": pretrained, "data": str(data),
-        "text_column": text_column, "pair_column": pair_column, "label_column": label_column,
-        "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
-        "max_tokens": max_tokens, "dtype": dtype, "device": device, "methods": names,
-    }  # fmt: skip
     write_results(out, tables, summary, settings)
     if as_json:
         print_json({**summary, "folder": str(out)})
+        report_failures(summary)
         return
     console = make_console()
     show_localisation(summary, console)
     show_files(str(out), console, None, time.perf_counter() - started)
+    report_failures(summary)
 
 
 @app.command("tasks")
@@ -333,6 +438,24 @@ def _root(
 
         print(f"memloc {memloc.__version__}")
         raise typer.Exit
+
+
+def check_workers(workers: int | None) -> None:
+    """At least one.
+
+    Raises:
+        MemlocError: If there are fewer.
+    """
+    if workers is not None and workers < 1:
+        raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
+
+
+def report_failures(summary: dict[str, Any]) -> None:
+    """Results were shown, but some are missing: say which, and end with exit code 2."""
+    for sentence in summary["failures"]:
+        print(f"memloc: {sentence}", file=sys.stderr)
+    if summary["failures"]:
+        raise typer.Exit(2)
 
 
 def make_console() -> Console:

@@ -6,10 +6,20 @@ from typing import Annotated, Any
 
 import typer
 
-from memloc.config import Device, Dtype
+from memloc.config import (
+    Device,
+    Dtype,
+    GradientsConfig,
+    Norm,
+    Objective,
+    ProbingConfig,
+    RetrainedTail,
+    RetrainingConfig,
+    TechniquesConfig,
+)
 from memloc.errors import MemlocError
 
-DATA, MODEL, TRAINING = "Data", "Model", "Training"
+DATA, MODEL, TRAINING, TECHNIQUES = "Data", "Model", "Training", "Techniques"
 
 
 def option(flag: str, help: str, panel: str | None = None) -> Any:
@@ -36,6 +46,102 @@ OriginalColumn = Annotated[
     option("--original-label-column", "Correct labels, if the noise is known.", DATA),
 ]
 MaxTokens = Annotated[int | None, option("--max-tokens", "Longer texts are cut.", MODEL)]
+
+WindowSizes = Annotated[
+    str | None,
+    option("--window-sizes", "Sizes of the windows to change, such as 1-3,6 (default: all).",
+           TECHNIQUES),
+]  # fmt: skip
+RetrainEpochs = Annotated[
+    int, option("--retrain-epochs", "Passes over the clean data per window.", TECHNIQUES)
+]
+RetrainTail = Annotated[
+    RetrainedTail,
+    option("--retrain-tail", "What learns beside the window (see docs/techniques.md).", TECHNIQUES),
+]
+FrozenDropout = Annotated[
+    bool, option("--frozen-dropout", "Dropout in frozen layers too: slower.", TECHNIQUES)
+]
+GradientObjective = Annotated[
+    Objective, option("--gradient-objective", "What is differentiated.", TECHNIQUES)
+]
+GradientNorm = Annotated[Norm, option("--gradient-norm", "Norm per layer.", TECHNIQUES)]
+SubtractClean = Annotated[
+    bool,
+    option("--subtract-clean/--keep-clean", "Subtract the clean gradient first?", TECHNIQUES),
+]
+DivideByFrozen = Annotated[
+    bool,
+    option("--divide-by-frozen/--undivided", "Divide by the frozen model's norm?", TECHNIQUES),
+]
+PerExample = Annotated[
+    bool, option("--per-example", "Also gradient weights of every noisy example.", TECHNIQUES)
+]
+ProbeSeeds = Annotated[int, option("--probe-seeds", "Probes per layer.", TECHNIQUES)]
+ProbeEpochs = Annotated[int, option("--probe-epochs", "Passes over the states.", TECHNIQUES)]
+CacheMemory = Annotated[
+    str,
+    option("--cache-memory", "States a process keeps in memory; more go to a file.", TECHNIQUES),
+]
+
+
+def techniques_from(values: dict[str, Any]) -> TechniquesConfig:
+    """The settings of the techniques from a command's arguments."""
+    return TechniquesConfig.make(
+        window_sizes=parse_sizes(values["window_sizes"]),
+        retraining=RetrainingConfig.make(
+            epochs=values["retrain_epochs"],
+            tail=values["retrain_tail"],
+            frozen_dropout=values["frozen_dropout"],
+        ),
+        gradients=GradientsConfig.make(
+            objective=values["gradient_objective"],
+            norm=values["gradient_norm"],
+            subtract_clean=values["subtract_clean"],
+            divide_by_frozen=values["divide_by_frozen"],
+            per_example=values["per_example"],
+        ),
+        probing=ProbingConfig.make(seeds=values["probe_seeds"], epochs=values["probe_epochs"]),
+    )
+
+
+def parse_sizes(text: str | None) -> tuple[int, ...] | None:
+    """`1-3,6` as numbers.
+
+    Raises:
+        MemlocError: If it is something else.
+    """
+    if text is None:
+        return None
+    sizes: set[int] = set()
+    for part in text.split(","):
+        ends = part.strip().split("-")
+        if not 1 <= len(ends) <= 2 or not all(end.isdecimal() and len(end) < 6 for end in ends):
+            raise MemlocError(f"--window-sizes {text!r} is not a list of sizes such as 1-3,6")
+        low, high = int(ends[0]), int(ends[-1])
+        if not 1 <= low <= high:
+            raise MemlocError(
+                f"--window-sizes {text!r} is out of range; sizes are 1 or more, such as 1-3,6"
+            )
+        sizes |= set(range(low, high + 1))
+    return tuple(sorted(sizes))
+
+
+def parse_bytes(text: str) -> int:
+    """`500MB` or `2GB` as bytes.
+
+    Raises:
+        MemlocError: If it is something else.
+    """
+    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
+    try:
+        size = float(number) * units[unit]
+        if not 0 <= size < 2**60:
+            raise ValueError(text)
+    except (KeyError, ValueError):
+        raise MemlocError(f"--cache-memory {text!r} is not a size such as 500MB or 2GB") from None
+    return int(size)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ settings of their own, see `memloc.models.names`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -16,6 +16,11 @@ from memloc.errors import MemlocError
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
+RetrainedTail = Literal["norm+head", "head", "all", "none"]
+Objective = Literal["nll", "gold_logit"]
+Norm = Literal["L1", "L2"]
+
+DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
 
 
 class ConfigError(MemlocError):
@@ -24,6 +29,8 @@ class ConfigError(MemlocError):
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    flags: ClassVar[dict[str, str]] = {}
+    """Options on the command line that are not called like their field."""
 
     @classmethod
     def make(cls, **values: Any) -> Self:
@@ -33,7 +40,7 @@ class _Frozen(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"]) or cls.__name__
-            option = "--data-seed" if name == "seed" else f"--{name.replace('_', '-')}"
+            option = cls.flags.get(name, f"--{name.replace('_', '-')}")
             reason = first["msg"][0].lower() + first["msg"][1:]
             raise ConfigError(f"{option} {first['input']} is not possible: {reason}") from None
 
@@ -45,6 +52,8 @@ class _Frozen(BaseModel):
 
 class DataConfig(_Frozen):
     """Which examples, and which of their labels are flipped (section 3)."""
+
+    flags = {"seed": "--data-seed"}
 
     task: str = Field("questions", description="A built-in task, a paper task, or a file.")
     data_dir: Path | None = Field(None, description="Folder with local copies of the paper tasks.")
@@ -81,6 +90,8 @@ class TrainingConfig(_Frozen):
 class ModelConfig(_Frozen):
     """Which classifier, and how to read it."""
 
+    flags = {"name": "--model", "pair_format": "--pairs"}
+
     name: str = Field("minilm", description="A known name, a hub name, or a local directory.")
     blocks: str | None = Field(None, description="Path of the layer stack, if it is ambiguous.")
     pair_format: PairFormat = Field(
@@ -91,6 +102,71 @@ class ModelConfig(_Frozen):
     trust_remote_code: bool = False
 
 
+class RetrainingConfig(_Frozen):
+    """Layer retraining (section 3.1); optimiser settings are those of the fine-tuning."""
+
+    flags = {"epochs": "--retrain-epochs", "tail": "--retrain-tail"}
+
+    epochs: int = Field(5, ge=1)
+    frozen_dropout: bool = Field(
+        False,
+        description="Dropout in frozen layers too, as in the authors' program; by default they are "
+        "deterministic, so that states below the window can be computed once.",
+    )
+    tail: RetrainedTail = Field(
+        "norm+head",
+        description="What learns beside the window: norm+head (the authors' program), head, all "
+        "(also BERT's pooler), none (the paper's words).",
+    )
+
+
+class GradientsConfig(_Frozen):
+    """Forgetting gradients (section 3.1, appendix E)."""
+
+    flags = {"objective": "--gradient-objective", "norm": "--gradient-norm"}
+
+    objective: Objective = Field(
+        "nll", description="nll (the paper) or gold_logit (the authors' program)."
+    )
+    norm: Norm = "L1"
+    subtract_clean: bool = Field(True, description="Subtract the clean gradient before the norm.")
+    divide_by_frozen: bool = Field(True, description="Divide by the norm in the frozen model.")
+    per_example: bool = Field(False, description="Also one weight per noisy example and layer.")
+
+
+class ProbingConfig(_Frozen):
+    """Probes (section 3.1): an MLP d-128-128-C on the state the head reads."""
+
+    flags = {"seeds": "--probe-seeds", "epochs": "--probe-epochs"}
+
+    seeds: int = Field(5, ge=1, description="Probes per layer.")
+    epochs: int = Field(100, ge=1)
+    select_after: int = Field(
+        25, ge=0, description="The best validation F1 is sought after this epoch."
+    )
+    hidden: int = Field(128, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1, description="On the input.")
+    learning_rate: float = Field(2e-4, gt=0)
+    weight_decay: float = Field(1e-5, ge=0)
+    batch_size: int = Field(32, ge=1)
+    clean_weight: float = Field(0.33, gt=0, description="Of clean examples in the loss.")
+    noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
+
+
+class TechniquesConfig(_Frozen):
+    """Settings of the techniques, by name."""
+
+    window_sizes: tuple[int, ...] | None = Field(
+        None,
+        min_length=1,
+        description="Sizes of the windows to modify; None: all. The full window always belongs to "
+        "them, as errors are relative to it.",
+    )
+    retraining: RetrainingConfig = RetrainingConfig()
+    gradients: GradientsConfig = GradientsConfig()
+    probing: ProbingConfig = ProbingConfig()
+
+
 class RunConfig(_Frozen):
     """One experiment: a model, a task, some seeds."""
 
@@ -98,5 +174,6 @@ class RunConfig(_Frozen):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     seeds: tuple[int, ...] = Field((1,), min_length=1)
-    methods: tuple[str, ...] = ("swapping",)
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    techniques: TechniquesConfig = TechniquesConfig()
     device: Device = "auto"

@@ -9,15 +9,17 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.config import RunConfig
+from memloc.analysis.windows import chosen_windows
+from memloc.config import ModelConfig, RunConfig
 from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.execution.device import pick_device
-from memloc.execution.local import default_workers, execute
-from memloc.execution.plan import RunPlan, plan_run
+from memloc.execution.local import Executor, JobFailed, Outcome, default_workers
+from memloc.execution.plan import RunPlan, model_job, plan_run
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
-from memloc.models.names import resolve
+from memloc.methods import check_enough_examples, check_method_names
+from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
 from memloc.results import with_texts, write_results
 from memloc.store.store import Store, key_of
@@ -37,6 +39,7 @@ def run(
     runs: Path = Path("runs"),
     workers: int | None = None,
     progress: Progress | None = None,
+    cache_memory: int | None = None,
 ) -> RunResult:
     """Flip labels, fine-tune, localise; whatever is already in the store is not computed again.
 
@@ -45,33 +48,71 @@ def run(
         runs: Folder for the store and the results.
         workers: Processes, each with one thread; None takes one per core.
         progress: Where to show how far it is.
+        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     started = time.perf_counter()
-    # Everything that can be wrong with the input shows here, before anything is written.
+    progress = progress or Silent()
+    # Everything that can be wrong with the input shows here, before anything is computed.
+    check_method_names(config.methods)
     task = load_task(config.data)
     source = resolve(config.model)
     device = pick_device(config.device)
+    noisy = int(task.train["noisy"].sum())
+    check_enough_examples(config.methods, noisy, len(task.train) - noisy)
     store = Store(runs / "store")
     store.check_writable()
-    plan = plan_run(config, write_task(store, task), source, device)
-    computed = execute(plan.jobs, store, workers or default_workers(device), progress or Silent())
+    with Executor(store, workers or default_workers(device)) as executor:
+        n_layers = count_layers(executor, config.model, source)
+        chosen_windows(n_layers, config.techniques.window_sizes)
+        where = {"device": device, "cache_memory": cache_memory}
+        plan = plan_run(config, write_task(store, task), source, n_layers, where)
+        outcome = executor.execute(plan.jobs, progress)
+    failures = check_failures(plan, outcome)
     tables = collect(plan, store, task)
-    summary = summarise_run(config, source.name, task, tables)
+    summary = summarise_run(config, source.name, task, n_layers, tables)
+    summary["failures"] = failures
     key = key_of("run", [job.key for job in plan.jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
     write_results(folder, tables, summary, config.model_dump(mode="json"))
     # What follows is about this call, not about the result.
-    summary["jobs"] = {"computed": computed, "reused": len(plan.jobs) - computed}
+    summary["jobs"] = {"computed": outcome.computed, "reused": len(plan.jobs) - outcome.computed}
     summary["seconds"] = round(time.perf_counter() - started, 1)
     summary["folder"] = str(folder)
     return RunResult(summary, tables, folder)
 
 
+def count_layers(executor: Executor, model: ModelConfig, source: ModelSource) -> int:
+    """L, from the store or by looking at the model.
+
+    Raises:
+        JobFailed: If the model cannot be analysed.
+    """
+    job = model_job(model, source)
+    outcome = executor.execute([job], Silent())
+    if outcome.failed:
+        raise JobFailed(outcome.failed[job.artefact].removeprefix(f"{job.title} failed: "))
+    return int(executor.store.open(*job.artefact).json("facts.json")["layers"])
+
+
+def check_failures(plan: RunPlan, outcome: Outcome) -> list[str]:
+    """What went wrong, if techniques remain that have results.
+
+    Raises:
+        JobFailed: If there are none.
+    """
+    sentences = [words for words in outcome.failed.values() if words]
+    results = {job.artefact for jobs in plan.seeds for job in jobs.methods.values()}
+    if results <= outcome.failed.keys():
+        more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
+        raise JobFailed(sentences[0] + more)
+    return sentences
+
+
 def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
-    """The tables of all jobs, with the seed in front."""
+    """The tables of all jobs that are in the store, with the seed in front."""
     parts: dict[str, list[pd.DataFrame]] = {}
 
     def add(name: str, seed: int, table: pd.DataFrame, **columns: Any) -> None:
@@ -82,22 +123,28 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
 
     outcomes = []
     for jobs in plan.seeds:
-        trainings = {"original": jobs.original, "memorised": jobs.memorised}
-        if jobs.seed == plan.frozen.identity["seed"]:
+        trainings = dict(jobs.trainings)
+        if plan.frozen is not None and jobs.seed == plan.frozen.identity["seed"]:
             trainings["frozen"] = plan.frozen
         for state, job in trainings.items():
-            artefact = store.open(*job.artefact)
-            add("history", jobs.seed, artefact.table("history.parquet"), state=state)
-            outcomes.append(
-                _outcome(jobs.seed, state, artefact.manifest, artefact.json("outcome.json"))
-            )
+            if store.has(*job.artefact):
+                artefact = store.open(*job.artefact)
+                add("history", jobs.seed, artefact.table("history.parquet"), state=state)
+                outcomes.append(
+                    _outcome(jobs.seed, state, artefact.manifest, artefact.json("outcome.json"))
+                )
         for name, job in jobs.methods.items():
-            artefact = store.open(*job.artefact)
-            outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))
-            for table in ("layers", "windows", "predictions", "examples"):
-                add(table, jobs.seed, artefact.table(f"{table}.parquet"))
-    tables = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
-    tables["examples"] = with_texts(tables["examples"], task.train, task.labels)
+            if store.has(*job.artefact):
+                artefact = store.open(*job.artefact)
+                outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))
+                for file in artefact.manifest["files"]:
+                    add(file.removesuffix(".parquet"), jobs.seed, artefact.table(file))
+    tables = {
+        name: pd.concat([part for part in of_name if len(part)] or of_name[:1], ignore_index=True)
+        for name, of_name in parts.items()
+    }
+    if "examples" in tables:
+        tables["examples"] = with_texts(tables["examples"], task.train, task.labels)
     tables["costs"] = pd.DataFrame(outcomes)
     return tables
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +12,81 @@ import numpy as np
 import pandas as pd
 
 import memloc
-from memloc.config import Dtype, ModelConfig
+from memloc.analysis.windows import chosen_windows
+from memloc.config import DEFAULT_METHODS, ModelConfig, TechniquesConfig, TrainingConfig
 from memloc.data.encode import encode
 from memloc.data.files import read_labelled_file
+from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
-from memloc.methods import Context, find_method
-from memloc.methods.base import Report
+from memloc.execution.local import Executor
+from memloc.execution.plan import Planner, RunPlan, SeedJobs
+from memloc.execution.progress import Progress, Silent
+from memloc.execution.tasks import write_task
+from memloc.experiment import check_failures, collect
+from memloc.methods import check_enough_examples, check_method_names, declared
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
 from memloc.report.summary import finish, summarise_methods
-from memloc.results import with_texts
+from memloc.store.store import Store
+from memloc.training.evaluate import predict_logits
+
+
+@dataclass(frozen=True)
+class Given:
+    """Classifiers that somebody has fine-tuned.
+
+    Attributes:
+        memorised: θ_M2, trained on the labels in the data.
+        original: θ_O, trained the same way on the original labels.
+        pretrained: θ_P, which all techniques but swapping need.
+        near_ceiling: θ_M1, when the labels had just been learned; None takes θ_M2.
+    """
+
+    memorised: ModelConfig
+    original: ModelConfig
+    pretrained: ModelConfig | None = None
+    near_ceiling: ModelConfig | None = None
+
+
+def possible_methods(given: Given) -> tuple[str, ...]:
+    """The usual techniques, as far as the models allow."""
+    return tuple(
+        name for name in DEFAULT_METHODS if given.pretrained or not _needs_pretrained(name)
+    )
 
 
 def localise_folders(
-    memorised: ModelConfig,
-    original: ModelConfig,
+    given: Given,
     data: Path,
-    methods: tuple[str, ...] = ("swapping",),
+    methods: tuple[str, ...] | None = None,
     columns: dict[str, str | None] | None = None,
-    pretrained: ModelConfig | None = None,
+    *,
+    training: TrainingConfig | None = None,
+    techniques: TechniquesConfig | None = None,
+    seed: int = 1,
     device: str = "cpu",
-    max_tokens: int = 512,
-    dtype: Dtype = "float32",
-    report: Report = lambda _: None,
+    work: Path | None = None,
+    workers: int = 1,
+    cache_memory: int | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """Load two fine-tuned classifiers and localise what only the first one stores.
+    """Localise what one fine-tuned classifier stores and its twin does not.
 
     Args:
-        memorised: θ_M, trained on the labels in `data`.
-        original: θ_O, trained the same way on the original labels.
+        given: The models.
         data: File with text, optional text_pair, label (as trained) and original_label.
-        methods: Techniques to apply.
+        methods: Techniques to apply; None takes all that the models allow.
         columns: Names of the columns, if they are not the usual ones (see `read_labelled_file`).
-        pretrained: θ_P, for techniques that need it.
+        training: How windows are retrained and a head is put on θ_P; input length and precision.
+        techniques: Settings of the techniques.
+        seed: For the clean examples to compare with, and for retraining.
         device: Where to compute.
-        max_tokens: Longer texts are cut.
-        dtype: Of the matrix multiplications.
-        report: Called with the finished fraction.
+        work: Folder that keeps finished parts, so that the same call goes on after an interruption;
+            None keeps nothing.
+        workers: Processes, each with one thread.
+        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
+        progress: Where to show how far it is.
 
     Returns:
         A summary and the tables.
@@ -54,58 +94,133 @@ def localise_folders(
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
+    methods = possible_methods(given) if methods is None else methods
+    training = training or TrainingConfig()
+    techniques = techniques or TechniquesConfig()
+    check_method_names(methods)
+    for name in methods:
+        if given.pretrained is None and _needs_pretrained(name):
+            raise ModelError(
+                f"{name} needs the model before fine-tuning; give it with --pretrained, or leave "
+                f"the technique out: --methods {','.join(possible_methods(given))}"
+            )
+    checked = _check(given, data, columns, methods, training, device)
+    chosen_windows(checked.n_layers, techniques.window_sizes)
+    with ExitStack() as stack:
+        root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        store = Store(root)
+        store.check_writable()
+        sources = {
+            role: resolve(config)
+            for role, config in {
+                "memorised": given.memorised,
+                "near_ceiling": given.near_ceiling or given.memorised,
+                "original": given.original,
+            }.items()
+        }
+        pretrained = given.pretrained or given.memorised
+        planner = Planner(
+            write_task(store, checked.task),
+            pretrained,
+            resolve(pretrained),
+            training,
+            techniques,
+            checked.n_layers,
+            {"device": device, "cache_memory": cache_memory},
+            sources,
+        )
+        frozen = planner.train("frozen", seed, "a head on the pre-trained model")
+        results, parts = planner.methods(methods, seed, {"frozen": frozen.artefact})
+        needs_frozen = any(_needs_pretrained(name) for name in methods)
+        jobs = SeedJobs(seed, {}, results, parts)
+        plan = RunPlan(frozen if needs_frozen else None, (jobs,))
+        executor = stack.enter_context(Executor(store, workers))
+        outcome = executor.execute(plan.jobs, progress or Silent())
+        failures = check_failures(plan, outcome)
+        tables = collect(plan, store, checked.task)
+    tables = {name: table.drop(columns="seed") for name, table in tables.items()}
+    noisy = int(checked.task.train["noisy"].sum())
+    summary: dict[str, Any] = {
+        "memloc": memloc.__version__,
+        "model": checked.architecture,
+        "classes": list(checked.task.labels),
+        "layers": checked.n_layers,
+        "examples": len(checked.task.train),
+        "noisy_examples": noisy,
+        "memorised_examples": checked.memorised,
+        "memorised_share": checked.memorised / noisy,
+        "methods": summarise_methods(tables),
+        "failures": failures,
+    }
+    finish(summary, tables)
+    return summary, tables
+
+
+def _needs_pretrained(name: str) -> bool:
+    return any(need.endswith("frozen") for need in declared(name).needs)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """What was found when the models were looked at."""
+
+    task: Task
+    n_layers: int
+    architecture: str
+    memorised: int
+    """Noisy examples that the memorised model answers with the wrong label."""
+
+
+def _check(
+    given: Given,
+    data: Path,
+    columns: dict[str, str | None] | None,
+    methods: tuple[str, ...],
+    training: TrainingConfig,
+    device: str,
+) -> _Checked:
+    """Load everything once and see whether it fits together, before any work."""
     examples = read_labelled_file(data, **(columns or {}))
     if "original_label" not in examples.columns:
         raise DataError(
             f"{data} has no column with the original labels; name it with --original-label-column"
         )
-    first = _load(memorised, device, max_tokens)
-    second = _load(original, device, max_tokens)
-    check_same_shape(first.blocks, second.blocks, memorised.name, original.name)
-    if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
-        raise ModelError(
-            f"the tokenisers of {memorised.name!r} and {original.name!r} have different "
-            "vocabularies; give two models fine-tuned from the same one"
-        )
-    if pretrained is not None:
+    first = _load(given.memorised, device, training.max_tokens)
+    for other in (given.original, given.near_ceiling):
+        if other is not None:
+            second = _load(other, "cpu", training.max_tokens)
+            check_same_shape(first.blocks, second.blocks, given.memorised.name, other.name)
+            if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
+                raise ModelError(
+                    f"the tokenisers of {given.memorised.name!r} and {other.name!r} have different "
+                    "vocabularies; give two models fine-tuned from the same one"
+                )
+            del second
+    if given.pretrained is not None:
         third = load_classifier(
-            resolve(pretrained), pretrained, n_labels=_n_labels(first.blocks), max_tokens=max_tokens
+            resolve(given.pretrained),
+            given.pretrained,
+            n_labels=_n_labels(first.blocks),
+            max_tokens=training.max_tokens,
         )
         check_same_shape(
-            first.blocks, third.blocks, memorised.name, pretrained.name, compare_names=False
+            first.blocks,
+            third.blocks,
+            given.memorised.name,
+            given.pretrained.name,
+            compare_names=False,
         )
     examples = label_examples(examples, first.blocks, data)
-    context = Context(
-        examples,
-        encode(examples, first.codec, memorised.pair_format),
-        first.blocks,
-        second.blocks,
-        dtype,
+    noisy = examples[examples["noisy"]]
+    check_enough_examples(methods, len(noisy), len(examples) - len(noisy))
+    encoded = encode(noisy, first.codec, given.memorised.pair_format)
+    answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
+    return _Checked(
+        Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0]),
+        first.blocks.n_layers,
+        type(first.blocks.model).__name__,
+        int((answers == noisy["label"].to_numpy()).sum()),
     )
-    parts: dict[str, list[pd.DataFrame]] = {}
-    for index, name in enumerate(methods):
-        result = find_method(name).localise(
-            context,
-            lambda part, index=index: report((index + part) / len(methods)),  # type: ignore[misc]
-        )
-        for table, rows in result.tables.items():
-            parts.setdefault(table, []).append(rows)
-    tables = {name: pd.concat(rows, ignore_index=True) for name, rows in parts.items()}
-    stored = tables["examples"]
-    summary: dict[str, Any] = {
-        "memloc": memloc.__version__,
-        "model": type(first.blocks.model).__name__,
-        "classes": _names(first.blocks),
-        "layers": first.blocks.n_layers,
-        "examples": len(examples),
-        "noisy_examples": int(examples["noisy"].sum()),
-        "memorised_examples": int(stored.loc[stored["technique"] == methods[0], "memorised"].sum()),
-        "methods": summarise_methods(tables["windows"], stored),
-    }
-    summary["memorised_share"] = summary["memorised_examples"] / summary["noisy_examples"]
-    tables["examples"] = with_texts(stored, examples, summary["classes"])
-    finish(summary, tables["examples"])
-    return summary, tables
 
 
 def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.DataFrame:

@@ -16,13 +16,17 @@ import pytest
 from rich.console import Console
 
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
-from memloc.execution.local import JobFailed, execute
+from memloc.data.load import load_task
+from memloc.execution.local import Executor, JobFailed
 from memloc.execution.plan import plan_run
 from memloc.execution.progress import LogProgress, Silent
+from memloc.execution.tasks import write_task
 from memloc.experiment import run
-from memloc.methods import find_method, method_names, method_revision
+from memloc.methods import declared, find_method, method_names
 from memloc.models.names import resolve
 from memloc.store.store import Store
+
+TASK = load_task(DataConfig(task="reviews", limit=60))
 
 
 def config(folder: Path, **training) -> RunConfig:
@@ -30,6 +34,7 @@ def config(folder: Path, **training) -> RunConfig:
         data=DataConfig(task="reviews", limit=60),
         model=ModelConfig(name=str(folder)),
         training=TrainingConfig(**{"epochs": 2, "learning_rate": 1e-3, **training}),
+        methods=("swapping",),
     )
 
 
@@ -122,14 +127,22 @@ def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
 ) -> None:
     settings = config(tiny_folder)
     store = Store(tmp_path / "store")
-    plan = plan_run(settings, ("data", "missing"), resolve(settings.model), "nonsense")
-    with pytest.raises(JobFailed, match="failed: ") as caught:
-        execute(plan.jobs, store, 1, Silent())
-    assert "\n" not in str(caught.value)
+    where = {"device": "nonsense", "cache_memory": None}
+    plan = plan_run(settings, write_task(store, TASK), resolve(settings.model), 3, where)
+    with Executor(store, 1) as executor:
+        outcome = executor.execute(plan.jobs, Silent())
+    assert outcome.computed == 0
+    assert len(outcome.failed) == len(plan.jobs)
+    sentences = [words for words in outcome.failed.values() if words]
+    assert len(sentences) == 3  # the trainings; swapping was left out without a word
+    assert all("failed: " in words and "\n" not in words for words in sentences)
 
 
-COMMAND = [sys.executable, "-m", "memloc.cli", "run", "--task", "reviews", "--limit", "60"]
-TRAINING = ["--epochs", "60", "--learning-rate", "1e-3", "--workers", "2"]
+COMMAND = [sys.executable, "-m", "memloc.cli", "run", "--task", "reviews", "--limit", "90"]
+TRAINING = [
+    *("--epochs", "60", "--learning-rate", "1e-3", "--workers", "2"),
+    *("--retrain-epochs", "3", "--probe-epochs", "5"),
+]
 
 
 def start_run(model: Path, runs: Path) -> subprocess.Popen[str]:
@@ -139,9 +152,9 @@ def start_run(model: Path, runs: Path) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def wait_for_a_trained_model(runs: Path, process: subprocess.Popen[str]) -> None:
+def wait_for(kind: str, runs: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 120
-    while not list((runs / "store" / "train").glob("*/manifest.json")):
+    while not list((runs / "store" / kind).glob("*/manifest.json")):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -169,13 +182,16 @@ def gone(pids: list[int], seconds: float = 10) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("how", "after"),
+    [(signal.SIGKILL, "train"), (signal.SIGINT, "train"), (signal.SIGINT, "window")],
+)
 def test_a_run_that_is_stopped_goes_on_where_it_was(
-    tiny_folder: Path, tmp_path: Path, how: signal.Signals
+    tiny_folder: Path, tmp_path: Path, how: signal.Signals, after: str
 ) -> None:
     runs = tmp_path / "runs"
     process = start_run(tiny_folder, runs)
-    wait_for_a_trained_model(runs, process)
+    wait_for(after, runs, process)
     workers = children(process.pid)
     assert workers
     if how is signal.SIGKILL:
@@ -197,7 +213,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(
     assert again.returncode == 0, errors
     summary = json.loads(output)
     assert summary["jobs"]["reused"] >= 1
-    assert sum(summary["jobs"].values()) == 4
+    assert sum(summary["jobs"].values()) == 15
     assert not list((runs / "store" / ".tmp").glob("*"))
 
     reference = start_run(tiny_folder, tmp_path / "reference")
@@ -205,6 +221,13 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(
     assert_same_tables(Path(summary["folder"]), Path(json.loads(output)["folder"]))
 
 
-def test_the_revision_read_from_the_source_is_the_real_one() -> None:
+def test_what_is_read_from_the_source_of_a_technique_is_the_truth() -> None:
     for name in method_names():
-        assert method_revision(name) == find_method(name).revision
+        method = find_method(name)
+        found = declared(name)
+        assert (found.revision, found.needs, found.settings) == (
+            method.revision,
+            method.needs,
+            method.settings,
+        )
+        assert found.windowed == hasattr(method, "combine")

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
-from memloc.localise import localise_folders
+from memloc.localise import Given, localise_folders
 from memloc.methods.swapping import expected_block_passes, swap_all_windows
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, load_classifier
@@ -42,9 +42,8 @@ def test_localise_predicts_like_plain_mixed_models(architecture: str, tmp_path: 
     folders = save_pair(tmp_path, architecture, layers=4)
     rows = labelled_rows(24)
     rows.to_csv(tmp_path / "data.csv", index=False)
-    summary, tables = localise_folders(
-        ModelConfig(name=str(folders[0])), ModelConfig(name=str(folders[1])), tmp_path / "data.csv"
-    )
+    given = Given(ModelConfig(name=str(folders[0])), ModelConfig(name=str(folders[1])))
+    summary, tables = localise_folders(given, tmp_path / "data.csv")
     expected = plain_predictions(folders, stack_prefix(folders[0]), rows["text"].tolist())
     unmodified = expected.pop((0, 0))
     found = tables["predictions"]
@@ -70,11 +69,11 @@ def test_pairs_are_encoded_as_the_tokeniser_does(tmp_path: Path) -> None:
     rows = labelled_rows(16)
     rows["text_pair"] = rows["text"].tolist()[::-1]
     rows.to_json(tmp_path / "data.jsonl", orient="records", lines=True)
-    _, tables = localise_folders(
+    given = Given(
         ModelConfig(name=str(folders[0]), pair_format="native"),
         ModelConfig(name=str(folders[1]), pair_format="native"),
-        tmp_path / "data.jsonl",
     )
+    _, tables = localise_folders(given, tmp_path / "data.jsonl")
     models = [AutoModelForSequenceClassification.from_pretrained(folder) for folder in folders]
     texts = list(zip(rows["text"], rows["text_pair"], strict=True))
     expected = swap_all_windows_plainly(
@@ -104,14 +103,16 @@ def test_twelve_layers_cost_364_passes_and_the_unmodified_model() -> None:
 
 
 @pytest.mark.parametrize("layers", [2, 12])
+@pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neox", "gpt_neo", "llama"])
 def test_many_layers_and_long_stacks_agree_with_plain_models(
-    layers: int, texts: list[str], monkeypatch: pytest.MonkeyPatch
+    architecture: str, layers: int, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A small limit cuts the stacked states into many parts.
     monkeypatch.setattr("memloc.methods.swapping.TOKENS_PER_PASS", {"cpu": 100})
-    models, _, result = swap("llama", layers, texts)
+    models, _, result = swap(architecture, layers, texts)
+    prefix = f"{models[0].model.base_model_prefix}.{models[0].stack_path}"
     expected = swap_all_windows_plainly(
-        models[0].model, models[1].model, "model.layers", tiny_tokenizer(), texts
+        models[0].model, models[1].model, prefix, tiny_tokenizer(), texts
     )
     assert result.unmodified.tolist() == expected[0, 0]
     for window, predicted in zip(result.windows, result.predicted, strict=True):

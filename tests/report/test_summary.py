@@ -7,9 +7,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.analysis.windows import all_windows
-from memloc.report.summary import caveats, interpret, sample_examples, summarise_methods
-from memloc.report.terminal import heat_map, weight_bars
+from memloc.analysis.windows import all_windows, error_matrix, layer_weights
+from memloc.report.summary import sample_examples, summarise_methods
+from memloc.report.terminal import heat_map, profiles
+from memloc.report.words import caveats, interpret
 
 
 def windows(n: int, error) -> pd.DataFrame:
@@ -28,18 +29,26 @@ def windows(n: int, error) -> pd.DataFrame:
     )
 
 
-NO_EXAMPLES = pd.DataFrame({"technique": [], "memorised": [], "smallest_window": []})
+def methods(table: pd.DataFrame) -> dict:
+    """As from a run: the weights of each seed beside its windows."""
+    if "seed" not in table.columns:
+        table = table.assign(seed=1)
+    weights = [
+        layer_weights("swapping", error_matrix(rows)).assign(seed=seed)
+        for seed, rows in table.groupby("seed", sort=False)
+    ]
+    return summarise_methods({"windows": table, "layers": pd.concat(weights)})
 
 
 def summary(n: int, error) -> dict:
-    return {"methods": summarise_methods(windows(n, error), NO_EXAMPLES), "memorised_share": 1.0}
+    return {"methods": methods(windows(n, error)), "memorised_share": 1.0, "layers": n}
 
 
 def test_memorisation_in_one_layer_is_said_so() -> None:
     found = summary(6, lambda w: 2 in w.layers)
     assert found["methods"]["swapping"]["layers_to_undo"] == 1
     assert interpret(found).startswith(
-        "Memorisation sits in layer 2: changing it alone undoes 100%"
+        "Memorisation sits in layer 2: swapping it alone undoes 100%"
     )
 
 
@@ -83,7 +92,7 @@ def test_sound_results_have_no_caveats() -> None:
         ),
         ({"memorised_share": 0.6}, "were --memorised and --original exchanged"),
         ({"training": {"original_accuracy": 0.5}}, "knows only 50%"),
-        ({"noisy_examples": 6}, "only 6 noisy examples"),
+        ({"noisy_examples": 6}, "noisy examples is only 6,"),
     ],
 )
 def test_results_that_mislead_come_with_a_caveat(change: dict, words: str) -> None:
@@ -94,13 +103,13 @@ def test_results_that_mislead_come_with_a_caveat(change: dict, words: str) -> No
 
 def test_broken_clean_examples_are_a_caveat() -> None:
     table = windows(4, lambda w: w.size / 4).assign(clean_error=0.3)
-    found = {"methods": summarise_methods(table, NO_EXAMPLES), **GOOD}
+    found = {"methods": methods(table), **GOOD}
     assert "loses 30% of the clean labels" in caveats(found)[0]
 
 
 def test_a_seed_without_profile_does_not_blank_the_others() -> None:
     tables = [windows(3, lambda w: 0).assign(seed=2), windows(3, lambda w: 1 in w.layers).assign(seed=1)]  # fmt: skip  # noqa: E501
-    result = summarise_methods(pd.concat(tables), NO_EXAMPLES)["swapping"]
+    result = methods(pd.concat(tables))["swapping"]
     assert result["m_cog_per_seed"][0] is None  # in the order of the seeds given
     assert result["m_cog"] == result["m_cog_per_seed"][1]
     assert None not in result["layer_weights"]
@@ -126,7 +135,7 @@ def test_sample_examples_go_from_easy_to_hard() -> None:
 
 def test_seeds_are_averaged_and_kept() -> None:
     tables = [windows(3, lambda w, k=k: k in w.layers).assign(seed=k) for k in (1, 3)]
-    result = summarise_methods(pd.concat(tables), NO_EXAMPLES)["swapping"]
+    result = methods(pd.concat(tables))["swapping"]
     assert result["m_cog"] == pytest.approx(np.mean(result["m_cog_per_seed"]))
     assert result["m_cog_per_seed"][0] < 2 < result["m_cog_per_seed"][1]
 
@@ -138,9 +147,10 @@ def test_the_heat_map_fits_80_columns_at_any_depth(n: int, colour: bool) -> None
     stream = io.StringIO()
     console = Console(file=stream, width=80, force_terminal=colour, color_system="truecolor" if colour else None)  # fmt: skip  # noqa: E501
     console.print(heat_map(matrix))
-    console.print(weight_bars([1 / n] * n))
+    result = {"layers": n, "layer_weights": [1 / n] * n, "m_cog": n / 2, "m_cog_spread": 0.1}
+    console.print(profiles(dict.fromkeys(("swapping", "retraining", "gradients", "b"), result)))
     lines = stream.getvalue().splitlines()
     assert ("\x1b[" in stream.getvalue()) == colour
     if not colour:
         assert max(map(len, lines)) <= 78
-        assert len(lines) == 2 * n + 1
+        assert len(lines) == 2 * n + 3

@@ -10,11 +10,14 @@ Errors are normalised so that modifying all L layers is 1.0.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+
+from memloc.config import ConfigError
 
 
 class Window(NamedTuple):
@@ -42,6 +45,22 @@ def all_windows(n_layers: int) -> tuple[Window, ...]:
         for size in range(1, n_layers + 1)
         for first in range(1, n_layers - size + 2)
     )
+
+
+def chosen_windows(n_layers: int, sizes: Sequence[int] | None) -> tuple[Window, ...]:
+    """The windows of the given sizes, and the full one, to which errors are relative.
+
+    Raises:
+        ConfigError: If a model of that depth has no such windows.
+    """
+    for size in sizes or ():
+        if not 1 <= size <= n_layers:
+            raise ConfigError(
+                f"--window-sizes {size} is out of range; the model has {n_layers} layers, so "
+                f"windows have 1 to {n_layers} layers"
+            )
+    windows = all_windows(n_layers)
+    return windows if sizes is None else tuple(w for w in windows if w.size in {*sizes, n_layers})
 
 
 def error_table(
@@ -82,13 +101,18 @@ def prediction_table(
 
 
 def error_matrix(windows: pd.DataFrame) -> np.ndarray:
-    """E[size − 1, layer − 1] from a table of one technique, normalised to the full window."""
+    """E[size − 1, layer − 1] from a table of one technique, normalised to the full window.
+
+    Sizes of which there are no windows are rows of NaN.
+    """
     n_layers = int(windows["last_layer"].max())
     full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
     scale = full if full > 0 else math.nan
     matrix = np.full((n_layers, n_layers), np.nan)
     for size in range(1, n_layers + 1):
         group = windows[windows["size"] == size]
+        if group.empty:
+            continue
         for layer in range(1, n_layers + 1):
             containing = group[(group["first_layer"] <= layer) & (layer <= group["last_layer"])]
             matrix[size - 1, layer - 1] = containing["noisy_error"].mean() / scale
@@ -97,11 +121,25 @@ def error_matrix(windows: pd.DataFrame) -> np.ndarray:
 
 def layer_weights(technique: str, matrix: np.ndarray) -> pd.DataFrame:
     """Weight per layer: the mean of its column of E."""
+    return layer_table(technique, mean_over_sizes(matrix))
+
+
+def mean_over_sizes(matrix: np.ndarray) -> np.ndarray:
+    """Mean of each column of E over the sizes that there are."""
+    rows = matrix[np.isfinite(matrix).all(axis=1)]
+    return rows.mean(axis=0) if len(rows) else np.full(matrix.shape[1], np.nan)
+
+
+def layer_table(
+    technique: str, weights: np.ndarray, spread: np.ndarray | float = math.nan
+) -> pd.DataFrame:
+    """Weights of layers 1..L as a table."""
     return pd.DataFrame(
         {
             "technique": technique,
-            "layer": np.arange(1, matrix.shape[1] + 1),
-            "weight": matrix.mean(axis=0),
+            "layer": np.arange(1, len(weights) + 1),
+            "weight": weights,
+            "spread": spread,
         }
     )
 

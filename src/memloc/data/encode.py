@@ -60,6 +60,8 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
         DataError: If the tokeniser makes nothing of a text.
         ModelError: If the tokeniser does not fit the model.
     """
+    if table.empty:
+        return Encoded([], codec.pad_id)
     columns = input_columns(table)
     if pair_format == "native" and columns == ["text", "text_pair"]:
         inputs = [table["text"].tolist(), table["text_pair"].tolist()]

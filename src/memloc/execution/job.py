@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from memloc.store.store import Store, key_of
@@ -28,6 +29,7 @@ class Job:
         needs: Role to (kind, key) of the artefacts it reads.
         where: JSON data on where to find inputs, without influence on the result.
         cost: Rough size, in passes of the data through the model.
+        group: Jobs that are shown together.
     """
 
     kind: str
@@ -36,13 +38,14 @@ class Job:
     needs: dict[str, tuple[str, str]] = field(default_factory=dict)
     where: dict[str, Any] = field(default_factory=dict)
     cost: float = 1.0
+    group: str | None = None
 
     @property
     def inputs(self) -> dict[str, Any]:
         """Everything that determines the result."""
         return {**self.identity, "needs": {role: key for role, (_, key) in self.needs.items()}}
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Name of the artefact."""
         return key_of(self.kind, self.inputs)

@@ -1,29 +1,49 @@
-"""The kinds of jobs: fine-tune a model, and apply a technique to a pair of models."""
+"""The kinds of jobs, and how each is computed."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import cast
 
+from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode
-from memloc.data.task import Task
+from memloc.execution.inputs import context_for, forget_context, load
 from memloc.execution.job import Job, Output, Report
 from memloc.execution.tasks import read_task
-from memloc.methods import Context, find_method
-from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, load_classifier
+from memloc.methods import find_method
+from memloc.methods.base import Role, WindowedMethod
+from memloc.models.load import load_classifier
 from memloc.models.names import ModelSource
+from memloc.models.states import pooled_states
 from memloc.store.store import Store
 from memloc.training.learners import HeadOnly, WholeModel
 from memloc.training.loop import TrainingData, fine_tune
 
 
+def model(job: Job, store: Store, report: Report) -> Output:
+    """Look at a pre-trained model: what planning must know about it."""
+    source = ModelSource(**job.where["source"])
+    classifier = load_classifier(
+        source,
+        ModelConfig(
+            name=source.location,
+            blocks=job.identity["blocks"],
+            trust_remote_code=job.where["trust_remote_code"],
+        ),
+        n_labels=2,
+    )
+    return Output(values={"facts": {"layers": classifier.blocks.n_layers}})
+
+
 def train(job: Job, store: Store, report: Report) -> Output:
     """Fine-tune: identity has state (original, memorised, frozen), model, training and seed."""
+    forget_context()
     task = read_task(store, job.needs["data"])
     config = TrainingConfig(**job.identity["training"])
     state: str = job.identity["state"]
-    classifier = _load(job, task, config.max_tokens, job.identity["seed"])
+    source = ModelSource(**job.where["source"])
+    classifier = load(job, task, source, new_head=True, seed=job.identity["seed"])
     pair_format = job.identity["model"]["pair_format"]
     sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
     learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
@@ -49,60 +69,54 @@ def train(job: Job, store: Store, report: Report) -> Output:
     )
 
 
+def states(job: Job, store: Store, report: Report) -> Output:
+    """States of all layers where the head reads them, for everything that looks at states."""
+    context = context_for(job, store)
+    role = cast(Role, job.identity["role"])
+    found = pooled_states(context.model(role), context.encoded, report)
+    return Output(
+        tensors={"states": {"states": found}}, costs={"peak_memory_bytes": _peak_memory()}
+    )
+
+
+def window(job: Job, store: Store, report: Report) -> Output:
+    """One window of a technique: identity has method, revision, settings and the window."""
+    method = cast(WindowedMethod, find_method(job.identity["method"]))
+    found = method.window(context_for(job, store), Window(*job.identity["window"]), report)
+    return Output(tables=found, costs={"peak_memory_bytes": _peak_memory()})
+
+
 def localise(job: Job, store: Store, report: Report) -> Output:
-    """Apply a technique: identity has method, revision, model and max_tokens."""
-    task = read_task(store, job.needs["data"])
-    memorised = _trained(job, store, task, "memorised")
-    original = _trained(job, store, task, "original")
-    pair_format = job.identity["model"]["pair_format"]
-    context = Context(
-        task.train,
-        encode(task.train, memorised.codec, pair_format),
-        memorised.blocks,
-        original.blocks,
-        job.identity["dtype"],
-    )
-    result = find_method(job.identity["method"]).localise(context, report)
-    costs = {**result.costs, "peak_memory_bytes": _peak_memory()}
-    return Output(tables=dict(result.tables), costs=costs)
+    """Apply a technique, or put together what was found on its windows."""
+    context = context_for(job, store)
+    method = find_method(job.identity["method"])
+    parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
+    if parts:
+        windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
+        artefacts = [store.open(*need) for need in parts.values()]
+        found = [
+            {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
+            for a in artefacts
+        ]
+        result = cast(WindowedMethod, method).combine(context, windows, found)
+        spent = [artefact.manifest["costs"] for artefact in artefacts]
+        costs = {
+            "seconds": round(sum(cost["seconds"] for cost in spent), 3),
+            "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
+        }
+    else:
+        result = method.localise(context, report)
+        costs = {"peak_memory_bytes": _peak_memory()}
+    return Output(tables=dict(result.tables), costs={**result.costs, **costs})
 
 
-KINDS = {"train": train, "localise": localise}
-
-
-def _load(job: Job, task: Task, max_tokens: int, seed: int) -> Classifier:
-    source = ModelSource(**job.where["source"])
-    model = job.identity["model"]
-    return load_classifier(
-        source,
-        ModelConfig(
-            name=source.location,
-            blocks=model["blocks"],
-            pair_format=model["pair_format"],
-            trust_remote_code=job.where["trust_remote_code"],
-        ),
-        n_labels=len(task.labels),
-        labels=task.labels,
-        seed=seed,
-        device=job.where["device"],
-        max_tokens=max_tokens,
-    )
-
-
-def _trained(job: Job, store: Store, task: Task, role: str) -> Classifier:
-    """The pre-trained model with the trained weights put over it."""
-    artefact = store.open(*job.needs[role])
-    classifier = _load(job, task, job.identity["max_tokens"], seed=0)
-    put_weights(classifier.blocks, artefact.tensors("final.safetensors"))
-    return classifier
-
-
-def put_weights(model: BlockModel, weights: dict[str, torch.Tensor]) -> None:
-    """Overwrite parameters in place; the rest stays pre-trained."""
-    parameters = dict(model.model.named_parameters())
-    with torch.no_grad():
-        for name, value in weights.items():
-            parameters[name].copy_(value)
+KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
+    "model": model,
+    "train": train,
+    "states": states,
+    "window": window,
+    "localise": localise,
+}
 
 
 def _peak_memory() -> int:

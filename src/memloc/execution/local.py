@@ -15,17 +15,19 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from memloc.errors import MemlocError
+from memloc.errors import MemlocError, StoreError
 from memloc.execution.job import Job, Report, run_job
 from memloc.execution.progress import Progress
 from memloc.store.store import Store
 
+Artefact = tuple[str, str]
 REPORT_EVERY = 0.2
 """Seconds between two progress messages of a worker."""
 
@@ -34,28 +36,119 @@ class JobFailed(MemlocError):
     """A job ended with an error; the message says which and why."""
 
 
-def execute(jobs: Sequence[Job], store: Store, workers: int, progress: Progress) -> int:
-    """Compute all jobs that are not in the store yet; return how many were computed.
+class CannotGoOn(JobFailed):
+    """A job failed in a way that all others would too, such as a full disk."""
 
-    Raises:
-        JobFailed: When a job fails. Jobs that were done before it stay done.
+
+@dataclass(frozen=True)
+class Outcome:
+    """How many jobs were computed, and what went wrong with the others."""
+
+    computed: int = 0
+    failed: dict[Artefact, str] = field(default_factory=dict)
+    """The sentence for each job that failed; jobs that need it were left out."""
+
+
+class Executor:
+    """Worker processes for as long as the `with` block lasts; they start when there is work.
+
+    Args:
+        store: Where results go.
+        workers: Processes with one thread each; 1 means to work in this process.
     """
-    waiting = [job for job in jobs if not store.sound(*job.artefact)]
-    for words in store.damaged:
-        progress.note(words)
-    if not waiting:
-        return 0
-    store.sweep_leftovers()
-    workers = min(workers, len(waiting))
-    with progress.showing(waiting):
-        if workers <= 1:
-            for job in _in_order(waiting):
-                progress.start(job)
-                _attempt(job, store, partial(progress.advance, job))
-                progress.finish(job)
-        else:
-            _Pool(store, workers, progress).run(waiting)
-    return len(waiting)
+
+    def __init__(self, store: Store, workers: int) -> None:
+        self.store, self.workers = store, workers
+        self.pool = _Pool(store)
+
+    def __enter__(self) -> Executor:
+        """Nothing starts yet."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Stop the workers."""
+        self.pool.stop()
+
+    def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
+        """Compute all jobs that are not in the store yet.
+
+        A job that fails takes with it only those that need its result; the others go on.
+
+        Raises:
+            CannotGoOn: If nothing could be stored any more.
+        """
+        waiting = [job for job in jobs if not self.store.sound(*job.artefact)]
+        for words in self.store.damaged:
+            progress.note(words)
+        self.store.damaged.clear()
+        if not waiting:
+            return Outcome()
+        self.store.sweep_leftovers()
+        queue = _Queue(waiting, progress)
+        with progress.showing(waiting):
+            if self.workers > 1:
+                self.pool.run(queue, min(self.workers, len(waiting)))
+            else:
+                while job := queue.take():
+                    try:
+                        _attempt(job, self.store, partial(progress.advance, job))
+                    except CannotGoOn:
+                        raise
+                    except JobFailed as error:
+                        queue.fail(job, str(error))
+                    else:
+                        queue.finish(job)
+        return Outcome(len(queue.done), queue.failed)
+
+
+class _Queue:
+    """Jobs that wait for a worker, or for what they need."""
+
+    def __init__(self, jobs: list[Job], progress: Progress) -> None:
+        # Long jobs first, so that all workers end at about the same time. A group counts as its
+        # smallest job: many small jobs are what fills the gaps at the end.
+        rank: dict[str, float] = {}
+        for job in jobs:
+            name = job.group or job.key
+            rank[name] = min(job.cost, rank.get(name, job.cost))
+        self.waiting = sorted(jobs, key=lambda job: -rank[job.group or job.key])
+        self.progress = progress
+        self.running: set[Artefact] = set()
+        self.done: set[Artefact] = set()
+        self.failed: dict[Artefact, str] = {}
+
+    def take(self) -> Job | None:
+        """The next job that can run now."""
+        unfinished = {job.artefact for job in self.waiting} | self.running
+        for job in self.waiting:
+            if not unfinished & set(job.needs.values()):
+                self.waiting.remove(job)
+                self.running.add(job.artefact)
+                self.progress.start(job)
+                return job
+        return None
+
+    def finish(self, job: Job) -> None:
+        """It is in the store."""
+        self.running.remove(job.artefact)
+        self.done.add(job.artefact)
+        self.progress.finish(job)
+
+    def fail(self, job: Job, words: str) -> None:
+        """It cannot be computed, nor can what needs it."""
+        self.running.discard(job.artefact)
+        self.failed[job.artefact] = words
+        self.progress.fail(job, words)
+        self._drop_dependents(job)
+
+    def _drop_dependents(self, job: Job) -> None:
+        """Leave out what needs a job that failed or was left out itself."""
+        for other in [o for o in self.waiting if job.artefact in o.needs.values()]:
+            if other in self.waiting:  # it may also need another one that was just left out
+                self.waiting.remove(other)
+                self.failed[other.artefact] = ""
+                self.progress.drop(other)
+                self._drop_dependents(other)
 
 
 def default_workers(device: str) -> int:
@@ -67,51 +160,29 @@ def default_workers(device: str) -> int:
     return os.cpu_count() or 1
 
 
-def _in_order(jobs: list[Job]) -> list[Job]:
-    """Jobs after what they need."""
-    done: set[tuple[str, str]] = set()
-    names = {job.artefact for job in jobs}
-    ordered: list[Job] = []
-    while len(ordered) < len(jobs):
-        for job in jobs:
-            needed = set(job.needs.values()) & names
-            if job.artefact not in done and needed <= done:
-                ordered.append(job)
-                done.add(job.artefact)
-    return ordered
-
-
 class _Pool:
-    """A few worker processes and the jobs that they have not done yet."""
+    """A few worker processes and what they are busy with."""
 
-    def __init__(self, store: Store, workers: int, progress: Progress) -> None:
-        self.store, self.workers, self.progress = store, workers, progress
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.idle: list[Connection] = []
         self.busy: dict[Connection, Job] = {}
         self.processes: dict[Connection, BaseProcess] = {}
 
-    def run(self, jobs: list[Job]) -> None:
-        waiting = sorted(jobs, key=lambda job: -job.cost)  # long jobs first
-        try:
-            for _ in range(self.workers):
+    def run(self, queue: _Queue, workers: int) -> None:
+        """Until the queue is empty."""
+        while queue.waiting or self.busy:
+            while len(self.processes) < workers:
                 self._start_worker()
-            while waiting or self.busy:
-                unfinished = {job.artefact for job in [*waiting, *self.busy.values()]}
-                ready = [job for job in waiting if not unfinished & set(job.needs.values())]
-                while self.idle and ready:
-                    job = ready.pop(0)
-                    waiting.remove(job)
-                    connection = self.idle.pop()
-                    self.busy[connection] = job
-                    self.progress.start(job)
-                    # If the worker has died meanwhile, receiving will say so.
-                    with contextlib.suppress(OSError):
-                        connection.send(job)
-                for readable in wait(list(self.busy), timeout=0.5):
-                    assert isinstance(readable, Connection)
-                    self._receive(readable)
-        finally:
-            self._stop()
+            while self.idle and (job := queue.take()):
+                connection = self.idle.pop()
+                self.busy[connection] = job
+                # If the worker has died meanwhile, receiving will say so.
+                with contextlib.suppress(OSError):
+                    connection.send(job)
+            for readable in wait(list(self.busy), timeout=0.5):
+                assert isinstance(readable, Connection)
+                self._receive(readable, queue)
 
     def _start_worker(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -127,27 +198,35 @@ class _Pool:
         self.processes[ours] = process
         self.idle.append(ours)
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection, queue: _Queue) -> None:
         job = self.busy[connection]
         try:
             kind, value = connection.recv()
         except (EOFError, OSError):
-            process = self.processes[connection]
+            process = self.processes.pop(connection)
             process.join(timeout=5)
-            raise JobFailed(
-                f"{job.title} failed: its worker process died (exit code {process.exitcode}), "
-                "perhaps for lack of memory; run again with fewer --workers"
-            ) from None
-        if kind == "progress":
-            self.progress.advance(job, value)
-        elif kind == "done":
-            self.progress.finish(job)
-            self.idle.append(connection)
             del self.busy[connection]
+            connection.close()
+            queue.fail(
+                job,
+                f"{job.title} failed: its worker process died (exit code {process.exitcode}), "
+                "perhaps for lack of memory; run again with fewer --workers",
+            )
+            return
+        if kind == "progress":
+            queue.progress.advance(job, value)
+            return
+        del self.busy[connection]
+        self.idle.append(connection)
+        if kind == "done":
+            queue.finish(job)
+        elif kind == "failed":
+            queue.fail(job, value)
         else:
-            raise JobFailed(value)
+            raise CannotGoOn(value)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the processes, whatever they do."""
         for process in self.processes.values():
             process.terminate()
         for connection, process in self.processes.items():
@@ -156,7 +235,8 @@ class _Pool:
                 process.kill()
                 process.join()
             connection.close()
-        self.store.sweep_leftovers()
+        if self.processes:
+            self.store.sweep_leftovers()
 
 
 def _work(connection: Connection, root: Path) -> None:
@@ -178,6 +258,8 @@ def _work(connection: Connection, root: Path) -> None:
 
         try:
             _attempt(job, store, report)
+        except CannotGoOn as error:
+            _send(connection, ("cannot go on", str(error)))
         except JobFailed as error:
             _send(connection, ("failed", str(error)))
         else:
@@ -195,6 +277,8 @@ def _attempt(job: Job, store: Store, report: Report) -> None:
     """Run a job; whatever goes wrong becomes one sentence, with the traceback in a file."""
     try:
         run_job(job, store, report)
+    except StoreError as error:
+        raise CannotGoOn(f"{job.title} failed: {error}") from None
     except MemlocError as error:
         raise JobFailed(f"{job.title} failed: {error}") from None
     except Exception as error:

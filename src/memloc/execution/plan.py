@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from memloc.config import RunConfig
+from memloc.analysis.windows import Window, chosen_windows
+from memloc.config import ModelConfig, RunConfig, TechniquesConfig, TrainingConfig
 from memloc.execution.job import Job
-from memloc.methods import check_method_names, method_revision
+from memloc.methods import declared
 from memloc.models.names import ModelSource
 
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
+STATES_REVISION = 1
+MODEL_REVISION = 1
+PASSES = {"swapping": 12.0, "gradients": 4.0, "probing": 6.0}
+"""Rough cost of a technique, in passes of the data through the model."""
+
+Artefact = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -18,80 +26,204 @@ class SeedJobs:
     """The jobs of one model seed."""
 
     seed: int
-    original: Job
-    memorised: Job
+    trainings: dict[str, Job]
+    """By state: original, memorised."""
     methods: dict[str, Job]
+    """The job that has the result of a technique."""
+    parts: tuple[Job, ...] = ()
+    """What those need."""
 
 
 @dataclass(frozen=True)
 class RunPlan:
     """All jobs of a run."""
 
-    frozen: Job
+    frozen: Job | None
     seeds: tuple[SeedJobs, ...]
 
     @property
     def jobs(self) -> list[Job]:
         """In an order in which they could run one after another."""
-        trainings = [job for s in self.seeds for job in (s.original, s.memorised)]
-        return [*trainings, self.frozen, *(job for s in self.seeds for job in s.methods.values())]
+        trainings = [job for s in self.seeds for job in s.trainings.values()]
+        frozen = [] if self.frozen is None else [self.frozen]
+        # Seeds share the states of the frozen model.
+        parts = {job.key: job for s in self.seeds for job in s.parts}
+        methods = [job for s in self.seeds for job in s.methods.values()]
+        return [*trainings, *frozen, *parts.values(), *methods]
 
 
-def plan_run(config: RunConfig, data: tuple[str, str], source: ModelSource, device: str) -> RunPlan:
-    """Describe everything that a run computes."""
-    check_method_names(config.methods)
-    model = {
-        "fingerprint": source.fingerprint,
-        "blocks": config.model.blocks,
-        "pair_format": config.model.pair_format,
-    }
-    where = {
-        "source": asdict(source),
-        "device": device,
-        "trust_remote_code": config.model.trust_remote_code,
-    }
-    epochs = config.training.epochs
+def model_job(config: ModelConfig, source: ModelSource) -> Job:
+    """Look at a model, before the rest can be planned."""
+    return Job(
+        "model",
+        "look at the model",
+        {
+            "fingerprint": source.fingerprint,
+            "blocks": config.blocks,
+            "revision": MODEL_REVISION,
+        },
+        where={"source": asdict(source), "trust_remote_code": config.trust_remote_code},
+    )
 
-    def training(state: str, seed: int, title: str, cost: float) -> Job:
-        return Job(
-            "train",
-            title,
-            {
-                "state": state,
-                "seed": seed,
-                "model": model,
-                "training": config.training.model_dump(),
-                "revision": TRAIN_REVISION,
+
+@dataclass(frozen=True)
+class Planner:
+    """What all jobs on one data set and one pre-trained model have in common.
+
+    Attributes:
+        data: The prepared examples.
+        model: The configuration of the model.
+        source: The pre-trained model.
+        training: How models are fine-tuned, and windows retrained.
+        techniques: Settings of the techniques.
+        n_layers: Of the model.
+        where: Further data on where to compute, without influence on results.
+        given: Fine-tuned models that need no training, by role.
+    """
+
+    data: Artefact
+    model: ModelConfig
+    source: ModelSource
+    training: TrainingConfig
+    techniques: TechniquesConfig
+    n_layers: int
+    where: dict[str, Any]
+    given: dict[str, ModelSource] = field(default_factory=dict)
+
+    def train(self, state: str, seed: int, title: str) -> Job:
+        """Fine-tune a model."""
+        epochs = self.training.epochs
+        cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
+        identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
+        return self._job("train", title, identity, {}, cost)
+
+    def methods(
+        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
+    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
+        """The jobs of techniques: those that have the results, and those that these need.
+
+        Args:
+            names: Techniques.
+            seed: Model seed.
+            models: Trained models by role; others are `given`.
+            of: Added to titles.
+        """
+        results: dict[str, Job] = {}
+        parts: list[Job] = []
+        for name in names:
+            needs: dict[str, Artefact] = {}
+            for need in declared(name).needs:
+                if need.startswith("states:"):
+                    job = self._states(need.removeprefix("states:"), models, of)
+                    parts.append(job)
+                    needs[need] = job.artefact
+                elif need in models:
+                    needs[need] = models[need]
+            settings = self.techniques.model_dump(mode="json", include=set(declared(name).settings))
+            identity = {"method": name, "revision": declared(name).revision, "seed": seed}
+            if not declared(name).windowed:
+                results[name] = self._job(
+                    "localise",
+                    f"{name}{of}",
+                    {**identity, "settings": settings},
+                    needs,
+                    PASSES.get(name, 5.0),
+                )
+                continue
+            own = {key: value for key, value in settings.items() if key != "window_sizes"}
+            windows = {
+                f"window:{window.first}-{window.last}": self._job(
+                    "window",
+                    f"{name}{of}, {words(window)}",
+                    {**identity, "settings": own, "window": list(window)},
+                    needs,
+                    self._window_cost(window),
+                    group=f"{name}{of}",
+                )
+                for window in chosen_windows(self.n_layers, self.techniques.window_sizes)
+            }
+            # By first layer, so that a process goes up through the layers with its stored states.
+            parts += sorted(
+                windows.values(),
+                key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
+            )
+            results[name] = self._job(
+                "localise",
+                f"{name}{of}, all windows",
+                {**identity, "settings": settings},
+                {role: job.artefact for role, job in windows.items()},
+                0.01,
+                group=f"{name}{of}",
+            )
+        return results, tuple(parts)
+
+    def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
+        needs = {role: models[role]} if role in models else {}
+        whose = "the frozen model" if role == "frozen" else f"θ_M{of}"
+        identity = {"role": role, "revision": STATES_REVISION}
+        return self._job("states", f"states of {whose}", identity, needs, 1.5)
+
+    def _window_cost(self, window: Window) -> float:
+        above = self.n_layers - window.first + 1
+        share = (2 * above + window.size) / (3 * self.n_layers)
+        return 3 * self.techniques.retraining.epochs * share
+
+    def _job(
+        self,
+        kind: str,
+        title: str,
+        identity: dict[str, Any],
+        needs: dict[str, Artefact],
+        cost: float,
+        group: str | None = None,
+    ) -> Job:
+        common: dict[str, Any] = {
+            "model": {
+                "fingerprint": self.source.fingerprint,
+                "blocks": self.model.blocks,
+                "pair_format": self.model.pair_format,
             },
-            {"data": data},
-            where,
-            cost,
+            "training": self.training.model_dump(),
+        }
+        if self.given:
+            common["models"] = {role: given.fingerprint for role, given in self.given.items()}
+        where = {
+            **self.where,
+            "source": asdict(self.source),
+            "trust_remote_code": self.model.trust_remote_code,
+            "models": {role: asdict(given) for role, given in self.given.items()},
+        }
+        return Job(
+            kind, title, {**common, **identity}, {"data": self.data, **needs}, where, cost, group
         )
 
+
+def plan_run(
+    config: RunConfig, data: Artefact, source: ModelSource, n_layers: int, where: dict[str, Any]
+) -> RunPlan:
+    """Describe everything that a run computes."""
+    planner = Planner(
+        data, config.model, source, config.training, config.techniques, n_layers, where
+    )
+    frozen = planner.train("frozen", min(config.seeds), "frozen model: train the head alone")
     seeds = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
-        original = training("original", seed, f"θ_O: train on original labels{of}", 4.5 * epochs)
-        memorised = training("memorised", seed, f"θ_M: train on perturbed labels{of}", 4.5 * epochs)
-        methods = {
-            name: Job(
-                "localise",
-                f"{name}{of}",
-                {
-                    "method": name,
-                    "revision": method_revision(name),
-                    "model": model,
-                    "max_tokens": config.training.max_tokens,
-                    "dtype": config.training.dtype,
-                },
-                {"data": data, "memorised": memorised.artefact, "original": original.artefact},
-                where,
-                cost=12,
-            )
-            for name in config.methods
+        original = planner.train("original", seed, f"θ_O: train on original labels{of}")
+        memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
+        models = {
+            "original": original.artefact,
+            "memorised": memorised.artefact,
+            "near_ceiling": memorised.artefact,
+            "frozen": frozen.artefact,
         }
-        seeds.append(SeedJobs(seed, original, memorised, methods))
-    frozen = training(
-        "frozen", min(config.seeds), "frozen model: train the head alone", 2 + 0.1 * epochs
-    )
+        trainings = {"original": original, "memorised": memorised}
+        seeds.append(SeedJobs(seed, trainings, *planner.methods(config.methods, seed, models, of)))
     return RunPlan(frozen, tuple(seeds))
+
+
+def words(window: Window) -> str:
+    """A window for people."""
+    if window.size == 1:
+        return f"layer {window.first}"
+    return f"layers {window.first}-{window.last}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from rich.console import Console
@@ -36,6 +36,14 @@ class Progress(Protocol):
         """A job is in the store."""
         ...
 
+    def fail(self, job: Job, words: str) -> None:
+        """A job cannot be computed."""
+        ...
+
+    def drop(self, job: Job) -> None:
+        """A job is left out, because what it needs failed."""
+        ...
+
     def note(self, words: str) -> None:
         """Something the user should know."""
         ...
@@ -63,22 +71,40 @@ class Silent:
     def finish(self, job: Job) -> None:
         """Nothing."""
 
+    def fail(self, job: Job, words: str) -> None:
+        """Nothing."""
+
+    def drop(self, job: Job) -> None:
+        """Nothing."""
+
     def note(self, words: str) -> None:
         """Nothing."""
 
 
 class _Estimate:
-    """Remaining time from the share of the work that is done."""
+    """How far all jobs and each group of jobs are, and the remaining time."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.started = time.monotonic()
+        self.jobs = {job.key: job for job in jobs}
         self.fractions = {job.key: 0.0 for job in jobs}
-        self.costs = {job.key: job.cost for job in jobs}
 
     @property
     def fraction(self) -> float:
-        done = sum(self.costs[key] * fraction for key, fraction in self.fractions.items())
-        return done / sum(self.costs.values())
+        return self._share(list(self.jobs))
+
+    def of_bar(self, job: Job) -> tuple[float, str]:
+        """Fraction of a job's bar, and words: how many of its group are done."""
+        if job.group is None:
+            return self.fractions[job.key], "done" if self.fractions[job.key] == 1 else ""
+        keys = [key for key, other in self.jobs.items() if other.group == job.group]
+        windows = [key for key in keys if self.jobs[key].kind == "window"]
+        done = sum(self.fractions[key] == 1 for key in windows)
+        return self._share(keys), f"{done}/{len(windows)}" if windows else ""
+
+    def _share(self, keys: list[str]) -> float:
+        total = sum(self.jobs[key].cost for key in keys)
+        return sum(self.jobs[key].cost * self.fractions[key] for key in keys) / total
 
     @property
     def elapsed(self) -> float:
@@ -121,26 +147,35 @@ class TerminalProgress:
             yield
 
     def start(self, job: Job) -> None:
-        """A new bar."""
-        self.ids[job.key] = self.bars.add_task(job.title, total=1.0, words="")
+        """A new bar, unless its group has one."""
+        name = job.group or job.key
+        if name not in self.ids:
+            self.ids[name] = self.bars.add_task(job.group or job.title, total=1.0, words="")
 
     def advance(self, job: Job, fraction: float) -> None:
         """A longer bar."""
-        self.bars.update(self.ids[job.key], completed=fraction)
-        self._update_total(job, fraction)
+        self.estimate.fractions[job.key] = fraction
+        share, words = self.estimate.of_bar(job)
+        if (job.group or job.key) in self.ids:
+            self.bars.update(self.ids[job.group or job.key], completed=share, words=words)
+        self.bars.update(self.total, completed=self.estimate.fraction, words=self.estimate.words)
 
     def finish(self, job: Job) -> None:
         """A full bar."""
-        self.bars.update(self.ids[job.key], completed=1.0, words="done")
-        self._update_total(job, 1.0)
+        self.advance(job, 1.0)
+
+    def fail(self, job: Job, words: str) -> None:
+        """A line above the bars."""
+        self.note(words)
+        self.advance(job, 1.0)
+
+    def drop(self, job: Job) -> None:
+        """It counts as done."""
+        self.advance(job, 1.0)
 
     def note(self, words: str) -> None:
         """A line above the bars."""
         self.bars.console.print(f"Note: {words}", markup=False, highlight=False)
-
-    def _update_total(self, job: Job, fraction: float) -> None:
-        self.estimate.fractions[job.key] = fraction
-        self.bars.update(self.total, completed=self.estimate.fraction, words=self.estimate.words)
 
 
 class LogProgress:
@@ -149,6 +184,7 @@ class LogProgress:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.last = 0.0
+        self.begun: set[str] = set()
 
     @contextlib.contextmanager
     def showing(self, jobs: Sequence[Job]) -> Iterator[None]:
@@ -157,19 +193,36 @@ class LogProgress:
         yield
 
     def start(self, job: Job) -> None:
-        """A line."""
-        self._line(f"start  {job.title}")
+        """A line; of a group, only its first job has one."""
+        if job.group is None:
+            self._line(f"start  {job.title}")
+        elif job.group not in self.begun:
+            self.begun.add(job.group)
+            self._line(f"start  {job.group}")
 
     def advance(self, job: Job, fraction: float) -> None:
         """A line, if the last one is long ago."""
         self.estimate.fractions[job.key] = fraction
         if time.monotonic() - self.last > LOG_EVERY:
-            self._line(f"{self.estimate.fraction:4.0%} done, {self.estimate.words}")
+            windows = f" ({job.group} {self.estimate.of_bar(job)[1]})" if job.group else ""
+            self._line(f"{self.estimate.fraction:4.0%} done, {self.estimate.words}{windows}")
 
     def finish(self, job: Job) -> None:
+        """A line, or of a group a count now and then."""
+        self.advance(job, 1.0)
+        if job.group is None:
+            self._line(f"done   {job.title}")
+        elif job.kind != "window":
+            self._line(f"done   {job.group}")
+
+    def fail(self, job: Job, words: str) -> None:
         """A line."""
-        self.estimate.fractions[job.key] = 1.0
-        self._line(f"done   {job.title}")
+        self.note(words)
+        self.advance(job, 1.0)
+
+    def drop(self, job: Job) -> None:
+        """It counts as done."""
+        self.advance(job, 1.0)
 
     def note(self, words: str) -> None:
         """A line."""
@@ -180,27 +233,3 @@ class LogProgress:
         self.console.print(
             f"[{clock(self.estimate.elapsed):>5}] {text}", markup=False, highlight=False
         )
-
-
-@contextlib.contextmanager
-def simple_bar(console: Console, title: str) -> Iterator[Callable[[float], None]]:
-    """A bar for a single piece of work in this process, shown from its first report on.
-
-    So input that is found wrong before the work begins is answered by its one sentence alone.
-    """
-    progress = make_progress(console)
-    job = Job("bar", title, {})
-    with contextlib.ExitStack() as shown:
-        started = False
-
-        def report(fraction: float) -> None:
-            nonlocal started
-            if not started:
-                started = True
-                shown.enter_context(progress.showing([job]))
-                progress.start(job)
-            progress.advance(job, fraction)
-
-        yield report
-        if started:
-            progress.finish(job)

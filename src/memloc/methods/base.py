@@ -2,40 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import pandas as pd
 
+from memloc.config import TechniquesConfig, TrainingConfig
+from memloc.errors import MemlocError
+
 if TYPE_CHECKING:
-    from memloc.config import Dtype
+    from torch import Tensor
+
+    from memloc.analysis.windows import Window
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
 
 Report = Callable[[float], None]
+Tables = dict[str, pd.DataFrame]
+Role = Literal["memorised", "near_ceiling", "original", "frozen"]
+"""θ_M2, θ_M1, θ_O, and the frozen model, whose layers are θ_P's."""
+
+CACHE_MEMORY = 2**30
+"""Bytes of states a process keeps in memory before it uses a file."""
+
+
+class MethodFailed(MemlocError):
+    """A technique cannot say anything about these models and examples."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """The models and examples to analyse.
+    """What a technique may look at; models are loaded when they are first asked for.
 
     `examples` has one row per training example in the order of `encoded`, with columns example,
     label (as trained), original_label and noisy.
     """
 
     examples: pd.DataFrame
-    encoded: Encoded
-    memorised: BlockModel
-    original: BlockModel
-    dtype: Dtype = "float32"
+    load_encoded: Callable[[], Encoded]
+    load_model: Callable[[Role], BlockModel]
+    load_states: Callable[[Role], Tensor]
+    seed: int = 0
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    techniques: TechniquesConfig = field(default_factory=TechniquesConfig)
+    cache_memory: int = CACHE_MEMORY
+    cache_folder: Path | None = None
+    scratch: dict[str, Any] = field(default_factory=dict)
+    """What a technique keeps from one part of its work to the next in the same process."""
+
+    @classmethod
+    def of(
+        cls,
+        examples: pd.DataFrame,
+        encoded: Encoded,
+        models: Mapping[Role, BlockModel],
+        **settings: Any,
+    ) -> Context:
+        """A context of models that are there already."""
+
+        @cache
+        def states(role: Role) -> Tensor:
+            from memloc.models.states import pooled_states
+
+            return pooled_states(models[role], encoded)
+
+        return cls(examples, lambda: encoded, models.__getitem__, states, **settings)
+
+    @property
+    def encoded(self) -> Encoded:
+        """The token ids of the examples."""
+        return self.load_encoded()
+
+    def model(self, role: Role) -> BlockModel:
+        """One of the models."""
+        return self.load_model(role)
+
+    def pooled_states(self, role: Role) -> Tensor:
+        """States 0..L of a model where its head reads them: [layers + 1, examples, width]."""
+        return self.load_states(role)
 
 
 @dataclass(frozen=True)
 class LocalisationResult:
     """Tidy tables; layers are numbered from 1.
 
-    - layers: technique, layer, weight
+    Every technique has layers; those that modify windows of layers have windows, predictions and
+    examples too; `details` are tables that only one technique has.
+
+    - layers: technique, layer, weight, spread (standard deviation over the technique's own seeds)
     - windows: technique, first_layer, last_layer, size, noisy_error, clean_error
     - predictions: technique, first_layer, last_layer, example, predicted
     - examples (the noisy ones): technique, example, memorised, smallest_window, first_layer,
@@ -43,38 +100,72 @@ class LocalisationResult:
     """
 
     layers: pd.DataFrame
-    windows: pd.DataFrame
-    predictions: pd.DataFrame
-    examples: pd.DataFrame
+    windows: pd.DataFrame | None = None
+    predictions: pd.DataFrame | None = None
+    examples: pd.DataFrame | None = None
+    details: Tables = field(default_factory=dict)
     costs: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def tables(self) -> dict[str, pd.DataFrame]:
-        """The tables by name."""
-        return {
+    def tables(self) -> Tables:
+        """The tables that there are, by name."""
+        named = {
             "layers": self.layers,
             "windows": self.windows,
             "predictions": self.predictions,
             "examples": self.examples,
         }
+        return {k: table for k, table in named.items() if table is not None} | self.details
 
 
 class Method(Protocol):
-    """A technique: says how much each layer has to do with memorisation."""
+    """A technique: says how much each layer has to do with memorisation.
+
+    The attributes are literals in the source, so that planning can read them without importing
+    what a technique needs for its work.
+    """
 
     name: str
     revision: int
     """Part of the key of stored results: raise it when the same input would give another result."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Roles of the models it looks at; `states:ROLE` if pooled states are enough."""
+        ...
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """Fields of `TechniquesConfig` that determine its result."""
+        ...
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Analyse; `report` takes the finished fraction."""
         ...
 
 
+class WindowedMethod(Method, Protocol):
+    """A technique whose windows are so much work that each is a job of its own.
+
+    It declares `windowed = True`.
+    """
+
+    def window(self, context: Context, window: Window, report: Report) -> Tables:
+        """The findings on one window."""
+        ...
+
+    def combine(
+        self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]
+    ) -> LocalisationResult:
+        """The result from the findings on all windows; needs no model."""
+        ...
+
+
 REGISTRY: dict[str, type[Method]] = {}
+M = TypeVar("M", bound=Method)
 
 
-def register(method: type[Method]) -> type[Method]:
+def register(method: type[M]) -> type[M]:
     """Class decorator: make a technique known under its name."""
     REGISTRY[method.name] = method
     return method

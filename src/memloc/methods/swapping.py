@@ -18,7 +18,7 @@ in total L(L+1)/2 + L(L²−1)/6 + L block passes instead of L·(L(L+1)/2 + 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 from memloc.analysis.windows import (
     Window,
     all_windows,
+    chosen_windows,
     error_matrix,
     error_table,
     layer_weights,
@@ -52,13 +53,17 @@ class Swapping:
     """Layer swapping as a technique."""
 
     name = "swapping"
-    revision = 1
+    revision = 2
+    needs = ("memorised", "original")
+    settings = ("window_sizes",)
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
+        memorised = context.model("memorised")
+        chosen = chosen_windows(memorised.n_layers, context.techniques.window_sizes)
         swapped = swap_all_windows(
-            context.memorised, context.original, context.encoded, context.dtype, report
-        )
+            memorised, context.model("original"), context.encoded, context.training.dtype, report
+        ).only(chosen)
         labels = context.examples["label"].to_numpy()
         noisy = context.examples["noisy"].to_numpy()
         examples = context.examples["example"].to_numpy()
@@ -78,7 +83,7 @@ class Swapping:
             costs={
                 "block_passes": swapped.block_passes,
                 "batches": swapped.batches,
-                "shared": context.memorised.can_resume,
+                "shared": memorised.can_resume,
             },
         )
 
@@ -95,6 +100,11 @@ class SwapResult:
     block_passes: int
     """Batches sent through a block, summed over the data, in units of one batch of examples."""
     batches: int
+
+    def only(self, chosen: tuple[Window, ...]) -> SwapResult:
+        """The same for some of the windows (as all advance together, fewer would save little)."""
+        kept = [index for index, window in enumerate(self.windows) if window in chosen]
+        return replace(self, windows=chosen, predicted=self.predicted[kept])
 
 
 def swap_all_windows(

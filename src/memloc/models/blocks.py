@@ -231,6 +231,20 @@ class BlockModel:
             yield
 
     @contextmanager
+    def preserved(self, names: Collection[str]) -> Iterator[None]:
+        """Inside, the named parameters may be changed in place; then they get their values back."""
+        wanted = set(names)
+        before = [
+            (p, p.detach().clone()) for name, p in self.model.named_parameters() if name in wanted
+        ]
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, value in before:
+                    parameter.copy_(value)
+
+    @contextmanager
     def frozen(self, names: Collection[str]) -> Iterator[None]:
         """Inside, exactly the named parameters take no gradient; all others do."""
         wanted = set(names)

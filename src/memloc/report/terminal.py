@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 WIDTH = 80
-BAR = 32
+BAR = 24
 SHADES = " ░▒▓█"
 # Dark to light, ordered in lightness, so that it also works for the colour-blind.
 RAMP = ("#20204a", "#3b2f7d", "#6d3f92", "#a34f8e", "#d4667b", "#f28f6b", "#fbc87a")
@@ -46,24 +46,28 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
 
 
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
-    for name, result in summary["methods"].items():
-        if result["m_cog"] is None:
-            continue
+    methods = {n: r for n, r in summary["methods"].items() if r["m_cog"] is not None}
+    if methods:
+        console.print(_section("Where? Layer weights by technique"))
+        console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
+    windowed = {name: r for name, r in methods.items() if "full_error" in r}
+    for name, result in windowed.items():
         console.print(
-            _section(f"Where? {name}: % of memorisation undone, by window size and layer")
+            _section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
         )
         console.print(
             Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
         )
-        console.print(_section("Layer weights (mean of each column)"))
-        console.print(Padding(weight_bars(result["layer_weights"]), (0, 0, 0, 2), expand=False))
-        console.print(Padding(_facts(result), (1, 0, 0, 2), expand=False))
+    if windowed:
+        console.print(Padding(_facts(windowed), (1, 0, 0, 2), expand=False))
     if summary["sample_examples"]:
         console.print(_section("Which examples? Some, with the smallest window that undoes each"))
         for example in summary["sample_examples"]:
             console.print(_example_line(example))
     console.print()
     console.print(Text(summary["interpretation"], style="bold"))
+    if summary["agreement"]["words"]:
+        console.print(Text(summary["agreement"]["words"]))
     for caveat in summary["caveats"]:
         console.print(Text(f"Caution: {caveat}", style="yellow"))
 
@@ -117,22 +121,38 @@ def _accuracies(training: dict[str, Any]) -> Table:
     return table
 
 
-def _facts(result: dict[str, Any]) -> Table:
-    seeds = [centre for centre in result["m_cog_per_seed"] if centre is not None]
-    spread = f"  (seeds: {', '.join(f'{c:.2f}' for c in seeds)})" if len(seeds) > 1 else ""
-    best = result["strongest_single_layer"]
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 3, 0, 0))
-    table.add_row(
-        "centre of gravity (M-CoG)", f"{result['m_cog']:.2f} of {result['layers']}{spread}"
+def _facts(windowed: dict[str, dict[str, Any]]) -> Table:
+    """What techniques that change windows found, side by side."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
+    table.add_column("")
+    for name in windowed:
+        table.add_column(name, justify="right")
+
+    def row(title: str, cells: list[str | None]) -> None:
+        if any(cells):
+            table.add_row(title, *(cell or "-" for cell in cells))
+
+    results = list(windowed.values())
+    best = [result["strongest_single_layer"] for result in results]
+    row(
+        "strongest single layer",
+        [one and f"layer {one['layer']}, undoes {one['undoes']:.0%}" for one in best],
     )
-    table.add_row("strongest single layer", f"{best['layer']}, undoes {best['undoes']:.0%}")
-    table.add_row("layers to undo 95%", f"{result['layers_to_undo']} of {result['layers']}")
-    one = result["examples_undone_by_one_layer"]
-    if one is not None:
-        table.add_row("examples one layer undoes", f"{one:.0%} of those memorised")
-    if result["clean_error"] is not None:
-        table.add_row("clean labels lost (mean)", f"{result['clean_error']:.1%}")
+    row(
+        "layers to undo 95%",
+        [r["layers_to_undo"] and f"{r['layers_to_undo']} of {r['layers']}" for r in results],
+    )
+    row(
+        "examples one layer undoes",
+        [_percent(r["examples_undone_by_one_layer"]) for r in results],
+    )
+    row("noisy labels undone by all layers", [_percent(r["full_error"]) for r in results])
+    row("clean labels lost (mean)", [_percent(r["clean_error"], 1) for r in results])
     return table
+
+
+def _percent(share: float | None, digits: int = 0) -> str | None:
+    return None if share is None else f"{share:.{digits}%}"
 
 
 def heat_map(matrix: list[list[float | None]]) -> RenderableType:
@@ -172,15 +192,32 @@ def _padded(number: str, wide: int) -> str:
     return f"{number:>{wide - 1}} " if wide > 3 else f"{number:>{wide}}"
 
 
-def weight_bars(weights: list[float | None]) -> RenderableType:
-    """One bar per layer."""
-    known = [weight for weight in weights if weight is not None]
-    top = max(known, default=0.0) or 1.0
-    lines = []
-    for layer, weight in enumerate(weights, start=1):
-        line = Text().append(f"layer {layer:>2} ", style="dim")
-        if weight is not None:
-            line.append("█" * max(0, round(weight / top * BAR)), style="cyan")
-            line.append(f" {weight:.3f}")
-        lines.append(line)
-    return Group(*lines)
+def profiles(methods: dict[str, dict[str, Any]]) -> Table:
+    """The layer weights of all techniques side by side; bars relative to the largest of each."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("layer", justify="right", header_style="dim", style="dim")
+    width = max(3, min(BAR, (WIDTH - 10) // len(methods) - 8))
+    for name in methods:
+        table.add_column(name)
+    n_layers = max(result["layers"] for result in methods.values())
+    for layer in range(1, n_layers + 1):
+        table.add_row(
+            str(layer), *(_bar(r["layer_weights"], layer, width) for r in methods.values())
+        )
+    table.add_row(
+        "M-CoG", *(Text(_centre(result), style="bold") for result in methods.values()), style=""
+    )
+    return table
+
+
+def _bar(weights: list[float], layer: int, width: int) -> Text:
+    weight, top = weights[layer - 1], max(weights) or 1.0
+    length = round(weight / top * width)
+    line = Text("█" * length, style="cyan")
+    line.append(f"{' ' * (width - length)} {weight:.3f}", style="default")
+    return line
+
+
+def _centre(result: dict[str, Any]) -> str:
+    spread = result["m_cog_spread"]
+    return f"{result['m_cog']:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")

@@ -27,14 +27,12 @@ def predict_logits(
     model: BlockModel, encoded: Encoded, dtype: Dtype = "float32", size: int = EVALUATION_BATCH
 ) -> np.ndarray:
     """Logits of every example, in the order of `encoded`."""
-    logits: np.ndarray | None = None
+    config: Any = model.model.config
+    logits = np.empty((len(encoded), int(config.num_labels)), dtype=np.float32)
     with model.mode(training=False), torch.inference_mode(), autocast(model.device, dtype):
         for indices in evaluation_batches(encoded, size):
             part = model.logits(encoded.batch(indices.tolist(), model.device)).float().cpu().numpy()
-            if logits is None:
-                logits = np.empty((len(encoded), part.shape[1]), dtype=np.float32)
             logits[indices] = part
-    assert logits is not None
     return logits
 
 

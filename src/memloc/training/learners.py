@@ -16,8 +16,8 @@ from memloc.models.blocks import BlockModel
 from memloc.training.evaluate import EVALUATION_BATCH, autocast, predict_logits
 
 
-class Learner(Protocol):
-    """A model together with its training and validation inputs."""
+class Trainee(Protocol):
+    """A model together with its training inputs."""
 
     device: torch.device
 
@@ -33,12 +33,16 @@ class Learner(Protocol):
         """Logits of some training examples, differentiable."""
         ...
 
-    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Logits of all training and all validation examples."""
-        ...
-
     def training_mode(self) -> contextlib.AbstractContextManager[None]:
         """Dropout on and frozen parameters closed, restored afterwards."""
+        ...
+
+
+class Learner(Trainee, Protocol):
+    """A model that is evaluated after every epoch, also on validation inputs."""
+
+    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
+        """Logits of all training and all validation examples."""
         ...
 
 
@@ -115,18 +119,19 @@ class HeadOnly(WholeModel):
             yield
 
     def _tail(self, features: Tensor) -> np.ndarray:
+        if not len(features):
+            return predict_logits(self.model, self.validation)
         logits: np.ndarray = self.model.tail(features.to(self.device)).float().cpu().numpy()
         return logits
 
     def _pooled_states(self, encoded: Encoded) -> Tensor:
-        features: Tensor | None = None
+        features = torch.empty(0)
         with self.model.mode(training=False), torch.no_grad():
             for indices in evaluation_batches(encoded, EVALUATION_BATCH):
                 batch = encoded.batch(indices.tolist(), self.device)
                 states, _ = self.model.states(batch)
                 pooled = self.model.pooled(states[-1], batch).cpu()
-                if features is None:
+                if not len(features):
                     features = torch.empty(len(encoded), pooled.shape[1], dtype=pooled.dtype)
                 features[torch.from_numpy(indices)] = pooled
-        assert features is not None
         return features

@@ -7,7 +7,7 @@ parameters get no gradient and do not count in the clipping norm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from memloc.config import TrainingConfig
 from memloc.data.encode import training_batches
 from memloc.errors import MemlocError
 from memloc.training.evaluate import autocast, scores
-from memloc.training.learners import Learner
+from memloc.training.learners import Learner, Trainee
 
 Weights = dict[str, Tensor]
 
@@ -69,25 +69,53 @@ def fine_tune(
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    parameters = learner.trainable()
-    order = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(
-        list(parameters.values()),
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        fused=True,
-    )
-    lengths = learner.lengths()
-    steps_per_epoch = -(-len(lengths) // config.batch_size)
-    total = steps_per_epoch * config.epochs
-    schedule = get_scheduler("linear", optimizer, int(config.warmup * total), total)
     labels = torch.from_numpy(data.labels).to(learner.device)
-
     result = Trained({}, None, None, pd.DataFrame())
     rows: list[dict[str, float | int | str]] = []
+    for epoch, losses in enumerate(train_epochs(learner, labels, config, seed, report), start=1):
+        result.steps += len(losses)
+        rows += _evaluate(learner, data, config, epoch)
+        accuracy = next(
+            float(row["accuracy"])
+            for row in rows
+            if row["epoch"] == epoch and row["split"] == "train"
+        )
+        if result.memorised_epoch is None and accuracy > config.memorised_at:
+            result.memorised_epoch = epoch
+            result.memorised_at = _copy(learner.trainable())
+    result.final = _copy(learner.trainable())
+    result.history = pd.DataFrame(rows)
+    return result
+
+
+def train_epochs(
+    learner: Trainee,
+    labels: Tensor,
+    config: TrainingConfig,
+    seed: int,
+    report: Callable[[float], None] = lambda _: None,
+) -> Iterator[list[float]]:
+    """Train; after each epoch yield the loss of each of its steps.
+
+    What the caller does between two epochs happens in training mode.
+
+    Raises:
+        TrainingFailed: If the loss is not a number.
+    """
+    parameters = list(learner.trainable().values())
+    order = np.random.default_rng(seed)
+    optimizer = torch.optim.AdamW(
+        parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
+    lengths = learner.lengths()
+    total = -(-len(lengths) // config.batch_size) * config.epochs
+    schedule = get_scheduler("linear", optimizer, int(config.warmup * total), total)
+    optimizer.zero_grad()  # a training that failed may have left gradients behind
+    steps = 0
     with torch.random.fork_rng(), learner.training_mode():
         torch.manual_seed(seed)
         for epoch in range(1, config.epochs + 1):
+            losses = []
             for indices in training_batches(lengths, config.batch_size, order):
                 loss = _accumulate(learner, labels, indices, config)
                 if not np.isfinite(loss):
@@ -95,28 +123,18 @@ def fine_tune(
                         f"the loss became {loss} in epoch {epoch} at learning rate "
                         f"{config.learning_rate:g}; lower it with --learning-rate"
                     )
-                torch.nn.utils.clip_grad_norm_(list(parameters.values()), config.clip_norm)
+                torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
                 optimizer.step()
                 optimizer.zero_grad()
                 schedule.step()
-                result.steps += 1
-                report(result.steps / total)
-            rows += _evaluate(learner, data, config, epoch)
-            accuracy = next(
-                float(row["accuracy"])
-                for row in rows
-                if row["epoch"] == epoch and row["split"] == "train"
-            )
-            if result.memorised_epoch is None and accuracy > config.memorised_at:
-                result.memorised_epoch = epoch
-                result.memorised_at = _copy(parameters)
-    result.final = _copy(parameters)
-    result.history = pd.DataFrame(rows)
-    return result
+                losses.append(loss)
+                steps += 1
+                report(steps / total)
+            yield losses
 
 
 def _accumulate(
-    learner: Learner, labels: Tensor, indices: np.ndarray, config: TrainingConfig
+    learner: Trainee, labels: Tensor, indices: np.ndarray, config: TrainingConfig
 ) -> float:
     """Gradient of the mean loss of one batch, in parts that fit the device."""
     part = config.micro_batch_size or len(indices)

@@ -1,0 +1,263 @@
+"""The steps, each as (oracle, fast path) on the same input, with a check that both agree.
+
+A step returns a dict with the seconds of both, the forward passes of a batch through a layer that
+the fast path and the plain way need, and the useful floating-point operations of the fast path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from tests.oracles.gradients import mean_gradient_plainly
+from tests.oracles.probing import hidden_states_plainly, probe_plainly
+from tests.oracles.retraining import retrain_window_plainly
+from tests.oracles.swapping import swap_all_windows_plainly
+
+from benchmarks.subjects import PREFIX, Subject, block_size, timed
+from memloc.analysis.windows import all_windows
+from memloc.config import ProbingConfig, RetrainingConfig, TrainingConfig
+from memloc.data.encode import encode, training_batches
+from memloc.methods.gradients import Target, clean_sample, mean_gradient
+from memloc.methods.retraining import divide, retrain_window
+from memloc.methods.swapping import swap_all_windows
+from memloc.models.states import StateCache, pooled_states
+from memloc.training.learners import WholeModel
+from memloc.training.loop import train_epochs
+from memloc.training.probes import (
+    epoch_orders,
+    f1,
+    initial_weights,
+    split_examples,
+    train_probes,
+)
+from memloc.training.window_learner import tail_parameters
+
+
+def swapping(subject: Subject) -> dict[str, Any]:
+    """All windows in lockstep, against one plain mixed model per window."""
+    memorised, original = subject.build(1), subject.build(2)
+    few = encode(subject.table[:8], memorised.codec)
+    swap_all_windows(memorised.blocks, original.blocks, few)  # warm up
+    fast, found = timed(
+        lambda: swap_all_windows(
+            memorised.blocks, original.blocks, encode(subject.table, memorised.codec)
+        )
+    )
+    slow, expected = timed(
+        lambda: swap_all_windows_plainly(
+            memorised.blocks.model, original.blocks.model, PREFIX, subject.tokenizer, subject.texts
+        )
+    )
+    for window, predicted in zip(found.windows, found.predicted.tolist(), strict=True):
+        assert predicted == expected[tuple(window)], window
+    passes = found.block_passes / found.batches
+    return {
+        "oracle_seconds": slow,
+        "fast_seconds": fast,
+        "block_passes": passes,
+        "block_passes_plain": memorised.blocks.n_layers * (len(found.windows) + 1),
+        "useful_flops": 2 * block_size(memorised.blocks) * subject.tokens * passes,
+    }
+
+
+def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
+    """All windows from stored states, against the authors' recipe on a sample of windows.
+
+    The oracle's cost does not depend on the window (the whole model, whatever is frozen), so a
+    few windows of different sizes give its mean over all.
+    """
+    memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
+    training = TrainingConfig(learning_rate=1e-4, batch_size=8, epochs=epochs)
+    config = RetrainingConfig(epochs=epochs)
+    rows = divide(subject.table["noisy"].to_numpy(), 0)
+    windows = sorted(all_windows(memorised.n_layers))
+    n_noisy = int(subject.table["noisy"].sum())
+    cache = StateCache(memorised, subject.encoded, 2**30)
+
+    def retrain(window: Any) -> Any:
+        return retrain_window(
+            memorised, pretrained, subject.encoded, subject.labels, rows, window, training, config,
+            0, cache,
+        )  # fmt: skip
+
+    fast, found = timed(lambda: {window: retrain(window) for window in windows})
+    generator = np.random.default_rng(0)
+    n_train = len(rows.train)
+    sample = [windows[0], windows[len(windows) // 2], windows[-1]]
+    slow = 0.0
+    for window in sample:
+        orders = [
+            [batch.tolist() for batch in np.array_split(generator.permutation(n_train), -(-n_train // 8))]  # noqa: E501
+            for _ in range(epochs)
+        ]  # fmt: skip
+        seconds, (losses, _) = timed(
+            lambda window=window, orders=orders: retrain_window_plainly(
+                memorised.model, pretrained.model, PREFIX, tuple(window), subject.tokenizer,
+                subject.texts, subject.labels.tolist(), rows.train.tolist(),
+                rows.evaluated[:n_noisy].tolist(), rows.evaluated[n_noisy:].tolist(),
+                tail_parameters(memorised, config.tail), orders, training.learning_rate,
+                dropout=True,
+            )
+        )  # fmt: skip
+        assert np.isfinite(losses).all()
+        slow += seconds / len(sample)
+    n, block = memorised.n_layers, block_size(memorised)
+    trained = int(subject.encoded.lengths[rows.train].sum()) * epochs
+    units = sum(2 * (n - w.first + 1) + w.size for w in windows)
+    plain_batches = epochs * (2 * -(-n_train // 8) + -(-n_noisy // 8)) + -(-2 * n_noisy // 8)
+    return {
+        "oracle_seconds": slow * len(windows),
+        "fast_seconds": fast,
+        "oracle_windows": len(sample),
+        "block_passes": sum(one.block_passes for one in found.values()),
+        "block_passes_plain": len(windows) * n * plain_batches,
+        "useful_flops": 2 * block * trained * units,
+    }
+
+
+def gradients(subject: Subject) -> dict[str, Any]:
+    """Mean gradients of the noisy and the clean set, against one example at a time."""
+    model = subject.build(1).blocks
+    noisy = subject.table["noisy"].to_numpy()
+    sets = np.flatnonzero(noisy), clean_sample(noisy, 0)
+    target = Target(subject.encoded, subject.labels)
+    mean_gradient(model, Target(subject.encoded, subject.labels), sets[0][:4])  # warm up
+    fast, found = timed(lambda: [mean_gradient(model, target, rows) for rows in sets])
+    slow, expected = timed(
+        lambda: [
+            mean_gradient_plainly(
+                model.model,
+                subject.tokenizer,
+                [subject.texts[row] for row in rows],
+                subject.labels[rows].tolist(),
+            )
+            for rows in sets
+        ]
+    )
+    for gradient, plain in zip(found, expected, strict=True):
+        for layer in gradient:
+            scale = max(float(plain[name].abs().max()) for name in layer)
+            for name, value in layer.items():
+                torch.testing.assert_close(value, -plain[name], rtol=1e-4, atol=1e-4 * scale)
+    chosen = np.concatenate(sets)
+    tokens = int(subject.encoded.lengths[chosen].sum())
+    return {
+        "oracle_seconds": slow,
+        "fast_seconds": fast,
+        "block_passes": target.block_passes,
+        "block_passes_plain": model.n_layers * len(chosen),
+        "useful_flops": 6 * block_size(model) * model.n_layers * tokens,
+    }
+
+
+def hidden_states(subject: Subject) -> dict[str, Any]:
+    """Pooled states of all layers in one pass, against one example at a time, once per layer."""
+    model = subject.build(1).blocks
+    n = model.n_layers
+    fast, found = timed(lambda: pooled_states(model, subject.encoded))
+    slow, expected = timed(lambda: _states_plainly(subject, model))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    batches = -(-len(subject.table) // 32)
+    return {
+        "oracle_seconds": slow,
+        "fast_seconds": fast,
+        "block_passes": n * batches,
+        "block_passes_plain": n * (n + 1) * len(subject.table),
+        "useful_flops": 2 * block_size(model) * n * subject.tokens,
+    }
+
+
+def probing(subject: Subject, config: ProbingConfig | None = None) -> dict[str, Any]:
+    """Probes of all layers × 5 seeds with their states, against one by one.
+
+    Both train on states of layers 0..L of θ_M2 and of layer 1 of θ_P. The oracle trains the probes
+    of the first seed; those of the others take as long.
+    """
+    config = config or ProbingConfig()
+    memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
+    noisy = subject.table["noisy"].to_numpy().astype(np.int64)
+    splits = [split_examples(noisy, seed) for seed in range(config.seeds)]
+    weights = (config.clean_weight, config.noisy_weight)
+
+    def probe() -> Any:
+        states = pooled_states(memorised, subject.encoded)
+        baseline = pooled_states(pretrained, subject.encoded)[1:2]
+        features = torch.cat([states, baseline])
+        return train_probes(features, noisy, 2, splits, config, class_weights=weights)
+
+    def plainly() -> list[np.ndarray]:
+        states = [
+            *_states_plainly(subject, memorised),
+            hidden_states_plainly(
+                pretrained.model, subject.tokenizer, subject.texts, 1, PREFIX, pretrained.pooling
+            ),
+        ]
+        nonlocal state_seconds, probe_seconds
+        state_seconds = timed(lambda: None)[0]
+        found = []
+        for features in states:
+            seconds, answer = timed(
+                lambda features=features: probe_plainly(
+                    features, noisy, 2, splits[0].train, splits[0].validation,
+                    initial_weights(0, features.shape[1], config.hidden, 2),
+                    epoch_orders(0, len(splits[0].train), config.epochs), class_weights=weights,
+                )
+            )  # fmt: skip
+            probe_seconds += seconds
+            found.append(answer[0])
+        return found
+
+    state_seconds = probe_seconds = 0.0
+    fast, found = timed(probe)
+    slow, expected = timed(plainly)
+    slow += (config.seeds - 1) * probe_seconds  # only the first seed was trained
+    test = splits[0].test
+    ours = f1(found.predicted[:, 0][:, test], noisy[test], 2)
+    plain = np.array([f1(predicted[test], noisy[test], 2) for predicted in expected])
+    n, width = memorised.n_layers, int(memorised.model.config.hidden_size)
+    hidden = config.hidden
+    per_example = 2 * (2 * width * hidden + 3 * hidden * hidden + 3 * 2 * hidden)
+    trained = sum(len(split.train) for split in splits) * config.epochs * (n + 2)
+    return {
+        "oracle_seconds": slow,
+        "fast_seconds": fast,
+        "block_passes": 2 * n * -(-len(noisy) // 32),
+        "block_passes_plain": (n * (n + 1) + n) * len(noisy),
+        "useful_flops": per_example * trained,
+        "mean_difference_of_f1": float(np.abs(ours - plain).mean()),
+    }
+
+
+def _states_plainly(subject: Subject, model: Any) -> torch.Tensor:
+    return torch.stack(
+        [
+            hidden_states_plainly(
+                model.model, subject.tokenizer, subject.texts, layer, PREFIX, model.pooling
+            )
+            for layer in range(model.n_layers + 1)
+        ]
+    )
+
+
+def fine_tuning(subject: Subject, epochs: int = 2) -> dict[str, Any]:
+    """One epoch at batch 8; useful work is 6 × non-embedding parameters × real tokens."""
+    model = subject.build(1).blocks
+    learner = WholeModel(model, subject.encoded, subject.encoded)
+    size = sum(parameter.numel() for parameter in learner.trainable().values())
+    config = TrainingConfig(learning_rate=1e-4, batch_size=8, epochs=epochs)
+    seconds = []
+    epochs_of = train_epochs(learner, subject.labels, config, 0)
+    while True:
+        spent, losses = timed(lambda: next(epochs_of, None))
+        if losses is None:
+            break
+        seconds.append(spent)
+    batches = training_batches(subject.encoded.lengths, 8, np.random.default_rng(0))
+    padded = sum(int(subject.encoded.lengths[b].max()) * len(b) for b in batches)
+    return {
+        "fast_seconds": seconds[-1],  # the first epoch also sets up the optimiser
+        "padding": 1 - subject.tokens / padded,
+        "useful_flops": 6 * size * subject.tokens,
+    }

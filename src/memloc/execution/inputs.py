@@ -1,0 +1,117 @@
+"""What a job works on: models, examples and states, loaded when asked for.
+
+A process keeps what it loaded for its last job, because the next one (another window of the same
+model) usually needs the same.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from memloc.config import ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.data.encode import Encoded, encode
+from memloc.data.task import Task
+from memloc.execution.job import Job
+from memloc.execution.tasks import read_task
+from memloc.methods.base import CACHE_MEMORY, Context, Role
+from memloc.models.blocks import BlockModel
+from memloc.models.load import Classifier, load_classifier
+from memloc.models.names import ModelSource
+from memloc.store.store import Store
+
+_kept: dict[str, Context] = {}
+
+
+def context_for(job: Job, store: Store) -> Context:
+    """The context of a job, perhaps that of the job before."""
+    names = ("model", "models", "training", "seed", "settings")
+    needs = {role: need for role, need in job.needs.items() if not role.startswith("window:")}
+    what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
+    key = json.dumps(what, sort_keys=True)
+    if key not in _kept:
+        forget_context()
+        _kept[key] = _make_context(job, store)
+    return _kept[key]
+
+
+def forget_context() -> None:
+    """Free the memory."""
+    _kept.clear()
+
+
+def _make_context(job: Job, store: Store) -> Context:
+    task = read_task(store, job.needs["data"])
+
+    @cache
+    def classifier(role: Role) -> Classifier:
+        return _load_role(job, store, task, role)
+
+    @cache
+    def encoded() -> Encoded:
+        role = next(r for r in ("memorised", "near_ceiling", "frozen") if _has(job, r))
+        return encode(task.train, classifier(role).codec, job.identity["model"]["pair_format"])
+
+    @cache
+    def states(role: Role) -> Tensor:
+        artefact = store.open(*job.needs[f"states:{role}"])
+        return artefact.tensors("states.safetensors")["states"]
+
+    memory = job.where.get("cache_memory")
+    return Context(
+        task.train,
+        encoded,
+        lambda role: classifier(role).blocks,
+        states,
+        seed=job.identity.get("seed", 0),
+        training=TrainingConfig(**job.identity["training"]),
+        techniques=TechniquesConfig(**job.identity.get("settings", {})),
+        cache_memory=CACHE_MEMORY if memory is None else memory,
+        cache_folder=store.root / ".cache",
+    )
+
+
+def _has(job: Job, role: str) -> bool:
+    return role in job.needs or role in job.where.get("models", {})
+
+
+def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
+    """A model as somebody fine-tuned it, or the pre-trained one with stored weights over it."""
+    if role not in job.needs:
+        return load(job, task, ModelSource(**job.where["models"][role]), new_head=False)
+    artefact = store.open(*job.needs[role])
+    classifier = load(job, task, ModelSource(**job.where["source"]), new_head=True)
+    name = "near_ceiling" if role == "near_ceiling" else "final"
+    put_weights(classifier.blocks, artefact.tensors(f"{name}.safetensors"))
+    return classifier
+
+
+def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int = 0) -> Classifier:
+    """A model with its tokeniser; a new head has one output per class of the task."""
+    model: dict[str, Any] = job.identity["model"]
+    return load_classifier(
+        source,
+        ModelConfig(
+            name=source.location,
+            blocks=model["blocks"],
+            pair_format=model["pair_format"],
+            trust_remote_code=job.where["trust_remote_code"],
+        ),
+        n_labels=len(task.labels) if new_head else None,
+        labels=task.labels if new_head else None,
+        seed=seed,
+        device=job.where["device"],
+        max_tokens=job.identity["training"]["max_tokens"],
+    )
+
+
+def put_weights(model: BlockModel, weights: dict[str, torch.Tensor]) -> None:
+    """Overwrite parameters in place; the rest stays pre-trained."""
+    parameters = dict(model.model.named_parameters())
+    with torch.no_grad():
+        for name, value in weights.items():
+            parameters[name].copy_(value)

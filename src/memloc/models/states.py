@@ -1,0 +1,149 @@
+"""Hidden states of whole data sets: where the head reads them, and complete below a layer."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from memloc.data.encode import Encoded, evaluation_batches
+from memloc.errors import ModelError, StoreError
+from memloc.models.blocks import Batch, BlockModel
+
+BATCH = 32
+Report = Callable[[float], None]
+
+
+def pooled_states(
+    model: BlockModel, encoded: Encoded, report: Report = lambda _: None, size: int = BATCH
+) -> Tensor:
+    """States 0..L of every example where the head reads them, all in one pass over the data.
+
+    Args:
+        model: Any of the models; it is left as it was.
+        encoded: The examples.
+        report: Called with the finished fraction.
+        size: Examples per batch.
+
+    Returns:
+        Float32 [layers + 1, examples, width] in main memory.
+
+    Raises:
+        ModelError: If the head does not read a single position.
+    """
+    if model.pooling == "other":
+        raise ModelError(
+            "the head of this model does not read the first or the last token alone, so there is "
+            "no single state per layer to look at; leave out probing"
+        )
+    states: Tensor | None = None
+    done = 0
+    with model.mode(training=False), torch.inference_mode():
+        for indices in evaluation_batches(encoded, size):
+            batch = encoded.batch(indices.tolist(), model.device)
+            found = [model.pooled(state, batch) for state in model.states(batch)[0]]
+            part = torch.stack(found).float().cpu()
+            if states is None:
+                states = torch.empty(part.shape[0], len(encoded), part.shape[2])
+            states[:, torch.from_numpy(indices)] = part
+            done += len(indices)
+            report(done / len(encoded))
+    assert states is not None
+    return states.clone()  # a tensor made under inference_mode cannot be trained on
+
+
+class StateCache:
+    """The state before a layer of every token of every example, without padding.
+
+    Held in memory, or in a memory-mapped file if it is larger than `limit` bytes. The file has no
+    name in its folder: it vanishes with the process, whatever ends it.
+
+    Args:
+        model: The model whose lower layers are constant.
+        encoded: The examples.
+        limit: Bytes that may be held in memory.
+        folder: Where the file goes.
+    """
+
+    def __init__(
+        self, model: BlockModel, encoded: Encoded, limit: int, folder: Path | None = None
+    ) -> None:
+        self.model, self.encoded = model, encoded
+        lengths = encoded.lengths
+        self.lengths = torch.from_numpy(lengths)
+        self.starts = torch.from_numpy(np.cumsum(lengths) - lengths)
+        self.limit, self.folder = limit, folder
+        self.states = torch.empty(0)
+        self.in_file = False
+        self.layer = -1
+        """Which state is held: that after this layer."""
+        self.block_passes = 0
+
+    def _allocate(self, width: int) -> Tensor:
+        shape = (int(self.lengths.sum()), width)
+        size = 4 * shape[0] * shape[1]
+        self.in_file = size > self.limit
+        if not self.in_file:
+            return torch.empty(shape)
+        try:
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder) as file:
+                if hasattr(os, "posix_fallocate"):
+                    # Writing to a mapped page that the disk has no room for would kill the process.
+                    os.posix_fallocate(file.fileno(), 0, size)
+                array = np.memmap(cast(Any, file), dtype=np.float32, mode="w+", shape=shape)
+        except OSError as error:
+            raise StoreError(
+                f"no room for {size / 2**30:.1f} GB of states in {str(self.folder)!r}: "
+                f"{error.strerror or error}; free some space or allow more with --cache-memory"
+            ) from None
+        return torch.from_numpy(array)
+
+    def move_to(self, layer: int) -> None:
+        """Hold the states after `layer` (0: what the embeddings give)."""
+        if layer == self.layer:
+            return
+        before = self.layer if 0 <= self.layer < layer else -1
+        self.layer = -1  # until all have moved: an interrupted move must not pass for a state
+        with self.model.mode(training=False), torch.no_grad():
+            for indices in evaluation_batches(self.encoded, BATCH):
+                batch = self.encoded.batch(indices.tolist(), self.model.device)
+                state = (
+                    self.model.input_state(batch) if before < 0 else self._gather(indices, batch)
+                )
+                first = max(before, 0) + 1
+                if layer >= first:
+                    state = self.model.run_layers(state, batch, first, layer)
+                    self.block_passes += layer - first + 1
+                self._scatter(indices, state)
+        self.layer = layer
+
+    def batch(self, indices: np.ndarray) -> tuple[Tensor, Batch]:
+        """States [examples, tokens, width] with zeros as padding, and the inputs they belong to."""
+        batch = self.encoded.batch(indices.tolist(), self.model.device)
+        return self._gather(indices, batch), batch
+
+    def _gather(self, indices: np.ndarray, batch: Batch) -> Tensor:
+        longest = batch["input_ids"].shape[1]
+        state = torch.zeros(len(indices), longest, self.states.shape[1])
+        for row, (start, length) in enumerate(self._spans(indices)):
+            state[row, :length] = self.states[start : start + length]
+        return state.to(self.model.device)
+
+    def _scatter(self, indices: np.ndarray, state: Tensor) -> None:
+        state = state.float().cpu()
+        if not len(self.states):
+            self.states = self._allocate(state.shape[-1])
+        for row, (start, length) in enumerate(self._spans(indices)):
+            self.states[start : start + length] = state[row, :length]
+
+    def _spans(self, indices: np.ndarray) -> list[tuple[int, int]]:
+        chosen = torch.from_numpy(indices)
+        return list(zip(self.starts[chosen].tolist(), self.lengths[chosen].tolist(), strict=True))

@@ -1,0 +1,153 @@
+"""The findings in words, from the numbers of a summary alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memloc.analysis.agreement import FEWEST, agreeing_group
+
+MEMORISED = 0.95
+"""Accuracy on noisy examples from which on the model has memorised them."""
+LEARNED = 0.9
+"""Training accuracy from which on the model of the original labels has learned them."""
+CLEAN_LOSS = {"swapping": 0.05, "retraining": 0.3}
+"""Clean examples that may be lost, on average over the windows. Retraining is evaluated on examples
+it has not seen, so there it is also a matter of generalisation."""
+REMEDIES = {
+    "swapping": "compare models that were trained alike and long enough",
+    "retraining": "retrain for more --retrain-epochs",
+}
+FEW = 20
+"""Fewer noisy examples than this make coarse numbers."""
+
+BALANCED = 0.01
+"""A centre of gravity this near to the middle, as a share of the depth, leans to neither side."""
+
+
+def lead_technique(summary: dict[str, Any]) -> str:
+    """The technique to speak of first: one that says what changing layers does, if there is one."""
+    methods: dict[str, Any] = summary["methods"]
+    return next((name for name in methods if "full_error" in methods[name]), next(iter(methods)))
+
+
+def interpret(summary: dict[str, Any]) -> str:
+    """One plain sentence."""
+    name = lead_technique(summary)
+    result = summary["methods"][name]
+    if result["m_cog"] is None:
+        return _nothing_found(name)
+    if summary["memorised_share"] < 0.5:
+        return "Too little was memorised to say where it is stored."
+    n = result["layers"]
+    centre = f"centre of gravity {result['m_cog']:.2f}, the middle would be {(n + 1) / 2:g}"
+    shift = (result["m_cog"] - (n + 1) / 2) / n
+    heavier = "lower" if shift < -BALANCED else "upper"
+    tilt = "all parts matter alike" if abs(shift) <= BALANCED else f"{heavier} layers matter more"
+    best, needed = result.get("strongest_single_layer"), result.get("layers_to_undo")
+    if best is None:
+        return f"By {name}, layer {peak(result)} matters most; {tilt} ({centre})."
+    if needed == 1:
+        return (
+            f"Memorisation sits in layer {best['layer']}: {name} it alone undoes "
+            f"{best['undoes']:.0%} of it (centre of gravity {result['m_cog']:.2f} of {n})."
+        )
+    spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
+    many = f"it takes {needed} adjacent layers to undo 95%; " if needed else ""
+    return (
+        f"Memorisation {spread}: {name} layer {best['layer']} alone undoes {best['undoes']:.0%} "
+        f"of it, {many}{tilt} ({centre})."
+    )
+
+
+def _nothing_found(name: str) -> str:
+    if name in ("swapping", "retraining"):
+        return (
+            f"Nothing to localise: even {name} all layers leaves every noisy label in place, "
+            "so what was memorised is not in the layers, or the models have the same ones."
+        )
+    return f"Nothing to localise: {name} gives no layer any weight."
+
+
+def peak(result: dict[str, Any]) -> int:
+    """The layer with the largest weight."""
+    weights = result["layer_weights"]
+    return int(max(range(len(weights)), key=lambda index: weights[index])) + 1
+
+
+def agreement(summary: dict[str, Any]) -> str:
+    """One sentence on where the techniques agree and where not; empty if there is one alone."""
+    methods = {n: r for n, r in summary["methods"].items() if r["m_cog"] is not None}
+    if len(methods) < 2:
+        return ""
+    peaks = {name: peak(result) for name, result in methods.items()}
+    if summary["layers"] < FEWEST:
+        few = f"With so few layers ({summary['layers']}) profiles cannot be compared"
+        return f"{few}; {_peaks(peaks)}."
+    pairs = summary["agreement"]["pairs"]
+    group = agreeing_group(tuple(methods), pairs)
+    others = {name: layer for name, layer in peaks.items() if name not in group}
+    if not group and all(pair["spearman"] is None for pair in pairs):
+        return ""
+    if not group:
+        return f"The techniques disagree on the order of the layers: {_peaks(peaks)}."
+    values = [p["spearman"] for p in pairs if set(p["techniques"]) <= set(group)]
+    rho = f"ρ {values[0]:.2f}" if len(values) == 1 else f"ρ {min(values):.2f} to {max(values):.2f}"
+    tops = sorted({peaks[name] for name in group})
+    top = f"layer {tops[0]}" if len(tops) == 1 else "layers " + join([str(t) for t in tops])
+    who = f"All {len(group)} techniques" if not others else join(list(group)).capitalize()
+    first = f"{who} agree on the order of the layers ({rho}; the most in {top})"
+    if not others:
+        return f"{first}."
+    differ = "does not" if len(others) == 1 else "do not"
+    return f"{first}; {join(list(others))} {differ} ({_peaks(others)})."
+
+
+def _peaks(peaks: dict[str, int]) -> str:
+    parts = [f"layer {layer} for {name}" for name, layer in peaks.items()]
+    return f"the most in {join(parts)}"
+
+
+def join(parts: list[str]) -> str:
+    """a, b and c."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def caveats(summary: dict[str, Any]) -> list[str]:
+    """What keeps the numbers from meaning what they seem to mean, each with a remedy."""
+    found = []
+    training = summary.get("training")
+    memorised = summary["memorised_share"]
+    if memorised < MEMORISED:
+        remedy = (
+            "train for more --epochs or with a higher --learning-rate"
+            if training
+            else "were --memorised and --original exchanged?"
+        )
+        found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
+    if training and training["original_accuracy"] < LEARNED:
+        found.append(
+            f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
+            "them; train for more --epochs."
+        )
+    for name, remedy in REMEDIES.items():
+        lost = summary["methods"].get(name, {}).get("clean_error") or 0.0
+        if lost > CLEAN_LOSS[name]:
+            found.append(
+                f"{name.capitalize()} also loses {lost:.0%} of the clean labels, so it breaks more "
+                f"than memorisation; {remedy}."
+            )
+    for name, result in summary["methods"].items():
+        failed = result.get("failed_windows")
+        if failed:
+            first, last = failed[0]["first_layer"], failed[0]["last_layer"]
+            where = f"layer {first}" if first == last else f"layers {first}-{last}"
+            missing = "1 window is" if len(failed) == 1 else f"{len(failed)} windows are"
+            found.append(
+                f"{missing} missing from {name}, the first with {where}: {failed[0]['reason']}."
+            )
+    if summary["noisy_examples"] < FEW:
+        found.append(
+            f"The number of noisy examples is only {summary['noisy_examples']}, so errors move in "
+            "large steps; use more examples."
+        )
+    return found

@@ -1,0 +1,111 @@
+"""A model of which one window of layers learns, with what lies below the window computed once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from memloc.analysis.windows import Window
+from memloc.config import Dtype, RetrainedTail, RetrainingConfig
+from memloc.data.encode import Encoded
+from memloc.models.blocks import BlockModel
+from memloc.models.states import StateCache
+from memloc.training.evaluate import EVALUATION_BATCH, autocast
+
+
+def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
+    """Names of the parameters behind the layers that learn together with a window."""
+    head = set(model.groups.head)
+
+    def learns(name: str) -> bool:
+        if which == "norm+head":
+            owner = model.model.get_submodule(name.rpartition(".")[0])
+            return name in head or "norm" in type(owner).__name__.lower()
+        return which == "all" or (which == "head" and name in head)
+
+    return tuple(name for name in model.groups.tail if learns(name))
+
+
+class WindowLearner:
+    """Layers of a window and (part of) the tail learn; all else is frozen.
+
+    Frozen layers answer without dropout, so the states below the window never change and are taken
+    from a cache. With ``frozen_dropout`` everything is in training mode, as in the authors'
+    program, and every step is a pass through the whole model; so it is for models that cannot
+    start from a stored state.
+
+    Args:
+        model: θ_M2 with the layers of the window reset to θ_P.
+        encoded: All examples.
+        rows: Which of them it learns from.
+        window: The layers that learn.
+        config: What else learns, and the dropout.
+        cache: States of all examples; None for whole passes.
+    """
+
+    def __init__(
+        self,
+        model: BlockModel,
+        encoded: Encoded,
+        rows: np.ndarray,
+        window: Window,
+        config: RetrainingConfig,
+        cache: StateCache | None,
+    ) -> None:
+        self.model, self.encoded, self.rows, self.window = model, encoded, rows, window
+        self.config, self.cache = config, cache
+        self.device = model.device
+        self.open = {name for layer in window.layers for name in model.groups.blocks[layer - 1]}
+        self.open |= set(tail_parameters(model, config.tail))
+        self.block_passes = 0
+        """Forward passes of a batch through a layer."""
+        if cache is not None:
+            cache.move_to(window.first - 1)
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """The window, and what learns of the tail."""
+        return {n: p for n, p in self.model.model.named_parameters() if n in self.open}
+
+    def lengths(self) -> np.ndarray:
+        """Tokens per training example."""
+        lengths: np.ndarray = self.encoded.lengths[self.rows]
+        return lengths
+
+    def logits(self, indices: np.ndarray) -> Tensor:
+        """Logits of some of the training examples, differentiable."""
+        return self._logits(self.rows[indices])
+
+    def predict(self, rows: np.ndarray, dtype: Dtype) -> np.ndarray:
+        """The class predicted for any examples."""
+        predicted = np.empty(len(rows), dtype=np.int64)
+        order = np.argsort(self.encoded.lengths[rows], kind="stable")
+        with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
+            for start in range(0, len(rows), EVALUATION_BATCH):
+                places = order[start : start + EVALUATION_BATCH]
+                predicted[places] = self._logits(rows[places]).argmax(dim=-1).cpu().numpy()
+        return predicted
+
+    @contextlib.contextmanager
+    def training_mode(self) -> Iterator[None]:
+        """Only the window and the tail learn, and only they (or everything) have dropout."""
+        closed = [n for n, _ in self.model.model.named_parameters() if n not in self.open]
+        with self.model.frozen(closed), self.model.mode(training=True):
+            if not self.config.frozen_dropout:
+                base = self.model.model.base_model
+                assert isinstance(base, nn.Module)
+                base.eval()
+                for layer in self.window.layers:
+                    self.model.block(layer).train()
+            yield
+
+    def _logits(self, rows: np.ndarray) -> Tensor:
+        if self.cache is None:
+            self.block_passes += self.model.n_layers
+            return self.model.logits(self.encoded.batch(rows.tolist(), self.device))
+        self.block_passes += self.model.n_layers - self.window.first + 1
+        state, batch = self.cache.batch(rows)
+        return self.model.resume(state, batch, self.window.first - 1)

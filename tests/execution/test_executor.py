@@ -1,0 +1,509 @@
+"""The executor: what a failure takes with it, in which order jobs run, and what a person sees."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import resource
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from memloc.config import (
+    DataConfig,
+    ModelConfig,
+    ProbingConfig,
+    RetrainingConfig,
+    RunConfig,
+    TechniquesConfig,
+    TrainingConfig,
+)
+from memloc.data.load import load_task
+from memloc.execution.inputs import context_for, forget_context
+from memloc.execution.job import Job
+from memloc.execution.local import CannotGoOn, Executor
+from memloc.execution.plan import RunPlan, plan_run
+from memloc.execution.progress import LogProgress, Silent, TerminalProgress, clock
+from memloc.execution.tasks import write_task
+from memloc.models.names import resolve
+from memloc.store.store import Store
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+TASK = load_task(DataConfig(task="reviews", limit=90))  # 12 noisy examples
+LAYERS = 2
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    tiny_model("bert", layers=LAYERS).save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    yield Store(tmp_path / "runs" / "store")
+    forget_context()
+
+
+def make_plan(
+    folder: Path,
+    store: Store,
+    *methods: str,
+    epochs: int = 1,
+    seeds: tuple[int, ...] = (1,),
+    layers: int = LAYERS,
+    **where: Any,
+) -> RunPlan:
+    config = RunConfig(
+        model=ModelConfig(name=str(folder)),
+        training=TrainingConfig(epochs=epochs, learning_rate=1e-3),
+        seeds=seeds,
+        methods=methods,
+        techniques=TechniquesConfig(
+            retraining=RetrainingConfig(epochs=1), probing=ProbingConfig(seeds=1, epochs=1)
+        ),
+    )
+    where = {"device": "cpu", "cache_memory": None} | where
+    return plan_run(config, write_task(store, TASK), resolve(config.model), layers, where)
+
+
+def sabotaged(jobs: Sequence[Job], *victims: Job) -> list[Job]:
+    """The same jobs with the same keys, but some compute on a device that does not exist."""
+    chosen = {job.key for job in victims}
+    return [
+        replace(job, where={**job.where, "device": "abacus"}) if job.key in chosen else job
+        for job in jobs
+    ]
+
+
+def stored(store: Store, jobs: Sequence[Job]) -> set[str]:
+    return {job.title for job in jobs if store.has(*job.artefact)}
+
+
+class Recorder(Silent):
+    """Keeps what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def start(self, job: Job) -> None:
+        self.events.append(("start", job.title))
+
+    def finish(self, job: Job) -> None:
+        self.events.append(("finish", job.title))
+
+    def fail(self, job: Job, words: str) -> None:
+        self.events.append(("fail", job.title))
+
+    def drop(self, job: Job) -> None:
+        self.events.append(("drop", job.title))
+
+    def titles(self, kind: str) -> list[str]:
+        return [title for event, title in self.events if event == kind]
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def test_a_failing_job_takes_only_those_with_it_that_need_its_result(
+    model_folder: Path, store: Store
+) -> None:
+    plan = make_plan(model_folder, store, "swapping", "gradients", seeds=(1, 2))
+    broken = plan.seeds[0].trainings["original"]
+    left_out = plan.seeds[0].methods["swapping"]
+    progress = Recorder()
+    with Executor(store, 1) as executor:
+        outcome = executor.execute(sabotaged(plan.jobs, broken), progress)
+    assert outcome.failed.keys() == {broken.artefact, left_out.artefact}
+    sentence = outcome.failed[broken.artefact]
+    assert sentence.startswith("θ_O: train on original labels, seed 1 failed: ")
+    assert "abacus" in sentence
+    assert "\n" not in sentence
+    assert outcome.failed[left_out.artefact] == ""
+    others = {job.title for job in plan.jobs} - {broken.title, left_out.title}
+    assert stored(store, plan.jobs) == others
+    assert outcome.computed == len(others) == 7
+    assert set(progress.titles("finish")) == others
+    assert progress.titles("fail") == [broken.title]
+    assert progress.titles("drop") == [left_out.title]
+    assert left_out.title not in progress.titles("start")
+    details = list((store.root.parent / "failures").iterdir())
+    assert len(details) == 1
+    assert "Traceback" in details[0].read_text()
+
+    # Once the reason is gone, only what is missing is computed.
+    with Executor(store, 1) as executor:
+        outcome = executor.execute(plan.jobs, Silent())
+    assert (outcome.computed, outcome.failed) == (2, {})
+    assert stored(store, plan.jobs) == {job.title for job in plan.jobs}
+
+
+def test_a_failure_goes_through_all_that_depends_on_it(model_folder: Path, store: Store) -> None:
+    plan = make_plan(model_folder, store, "swapping", "retraining", "probing")
+    assert plan.frozen is not None
+    progress = Recorder()
+    with Executor(store, 1) as executor:
+        outcome = executor.execute(sabotaged(plan.jobs, plan.frozen), progress)
+    assert [words for words in outcome.failed.values() if words] == [
+        outcome.failed[plan.frozen.artefact]
+    ]
+    assert sorted(progress.titles("drop")) == sorted(
+        [
+            "states of the frozen model",
+            "probing",  # which needs those states, not the frozen model itself
+            *("retraining, layer 1", "retraining, layer 2", "retraining, layers 1-2"),
+            "retraining, all windows",
+        ]
+    )
+    assert stored(store, plan.jobs) == {
+        "θ_O: train on original labels",
+        "θ_M: train on perturbed labels",
+        "states of θ_M",
+        "swapping",
+    }
+
+
+def unknown(title: str, *needs: Job, cost: float = 1.0, group: str | None = None) -> Job:
+    """A job that nobody can compute."""
+    return Job(
+        "riddle",
+        title,
+        {"title": title},
+        {str(index): job.artefact for index, job in enumerate(needs)},
+        cost=cost,
+        group=group,
+    )
+
+
+def test_a_job_that_needs_a_failed_one_twice_over_is_left_out_once(store: Store) -> None:
+    model = unknown("model")
+    states = unknown("states", model)
+    both = unknown("both", model, states)
+    progress = Recorder()
+    with Executor(store, 1) as executor:
+        outcome = executor.execute([model, states, both], progress)
+    assert outcome.computed == 0
+    assert progress.titles("fail") == ["model"]
+    assert progress.titles("drop") == ["states", "both"]
+
+
+def test_every_failure_has_its_own_sentence(model_folder: Path, store: Store) -> None:
+    plan = make_plan(model_folder, store, "gradients", seeds=(1, 2))
+    broken = [seed.trainings["memorised"] for seed in plan.seeds]
+    with Executor(store, 1) as executor:
+        outcome = executor.execute(sabotaged(plan.jobs, *broken), Silent())
+    sentences = [words for words in outcome.failed.values() if words]
+    assert [words.split(" failed: ")[0] for words in sentences] == [job.title for job in broken]
+    assert outcome.computed == 3  # both θ_O and the frozen model
+
+
+@contextlib.contextmanager
+def unwritable(store: Store) -> Iterator[None]:
+    """Something is in the way of new artefacts; permissions would not stop root."""
+    drafts = store.root / ".tmp"
+    drafts.rmdir()
+    drafts.write_text("in the way")
+    yield
+    drafts.unlink()
+
+
+def test_a_store_that_cannot_be_written_ends_everything(model_folder: Path, store: Store) -> None:
+    plan = make_plan(model_folder, store, "swapping")
+    progress = Recorder()
+    with (
+        unwritable(store),
+        Executor(store, 1) as executor,
+        pytest.raises(CannotGoOn, match=r"θ_.* failed: cannot write to .*; free some space"),
+    ):
+        executor.execute(plan.jobs, progress)
+    assert progress.titles("finish") == []
+    assert len(progress.titles("start")) == 1  # nobody tried the next job
+
+
+def test_a_full_disk_ends_everything_and_leaves_no_drafts(model_folder: Path, store: Store) -> None:
+    plan = make_plan(model_folder, store, "swapping")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Executor(store, 1) as executor:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no room for a table
+            with pytest.raises(CannotGoOn, match=r"cannot write to .*too large.*--runs DIR"):
+                executor.execute(plan.jobs, Silent())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert stored(store, plan.jobs) == set()
+        assert list((store.root / ".tmp").iterdir()) == []
+        assert executor.execute(plan.jobs, Silent()).computed == len(plan.jobs)
+
+
+# --- two workers -------------------------------------------------------------------------------
+
+
+class Killer(Recorder):
+    """Kills the worker of one job as soon as it says how far it is."""
+
+    def __init__(self, victim: Job, executor: Executor) -> None:
+        super().__init__()
+        self.victim, self.pool = victim, executor.pool
+        self.killed: int | None = None
+
+    def advance(self, job: Job, fraction: float) -> None:
+        if job.key == self.victim.key and self.killed is None:
+            (connection,) = (c for c, busy in self.pool.busy.items() if busy.key == job.key)
+            self.killed = self.pool.processes[connection].pid
+            assert self.killed is not None
+            os.kill(self.killed, signal.SIGKILL)
+
+
+def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
+    model_folder: Path, store: Store
+) -> None:
+    # One test, as workers take seconds to start. There are enough epochs for a job to be still at
+    # work when its first report arrives.
+    plan = make_plan(model_folder, store, "swapping", "gradients", epochs=4, seeds=(1, 2))
+    broken, victim = (seed.trainings["original"] for seed in plan.seeds)
+    blocked = Recorder()
+    with Executor(store, 2) as executor:
+        assert executor.pool.processes == {}  # nothing starts before there is work
+        progress = Killer(victim, executor)
+        outcome = executor.execute(sabotaged(plan.jobs, broken), progress)
+        processes = list(executor.pool.processes.values())
+        alive = {process.pid for process in processes if process.is_alive()}
+        with unwritable(store), pytest.raises(CannotGoOn) as complaint:
+            executor.execute(plan.jobs, blocked)
+
+    # A failure and a death take only those with them that need the result.
+    sentence = outcome.failed[broken.artefact]
+    assert sentence.startswith("θ_O: train on original labels, seed 1 failed: ")
+    assert "abacus" in sentence
+    assert outcome.failed[victim.artefact] == (
+        "θ_O: train on original labels, seed 2 failed: its worker process died (exit code -9), "
+        "perhaps for lack of memory; run again with fewer --workers"
+    )
+    assert sorted(progress.titles("fail")) == [broken.title, victim.title]
+    assert sorted(progress.titles("drop")) == ["swapping, seed 1", "swapping, seed 2"]
+    assert outcome.computed == 5
+    assert stored(store, plan.jobs) == {
+        "θ_M: train on perturbed labels, seed 1",
+        "θ_M: train on perturbed labels, seed 2",
+        "frozen model: train the head alone",
+        "gradients, seed 1",
+        "gradients, seed 2",
+    }
+
+    # The dead one was replaced.
+    assert progress.killed is not None
+    assert progress.killed not in alive
+    assert len(alive) == 2
+
+    # Where nothing can be stored, nobody tries the next job.
+    assert re.match(r"θ_O: .* failed: cannot write to .*; free some", str(complaint.value))
+    assert len(blocked.titles("start")) == 2
+    assert blocked.titles("finish") == []
+
+    # All ends with the block.
+    assert not any(process.is_alive() for process in processes)
+    assert list((store.root / ".tmp").glob("*")) == []
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+def order(jobs: Sequence[Job], store: Store) -> list[str]:
+    """In which order an executor takes jobs, which all fail at once."""
+    progress = Recorder()
+    with Executor(store, 1) as executor:
+        executor.execute(jobs, progress)
+    return progress.titles("start")
+
+
+def test_long_jobs_come_first_and_equal_ones_in_the_order_of_the_plan(store: Store) -> None:
+    costs = {"short": 1, "long": 9, "also short": 1, "middle": 5, "again short": 1}
+    jobs = [unknown(title, cost=cost) for title, cost in costs.items()]
+    assert order(jobs, store) == ["long", "middle", "short", "also short", "again short"]
+
+
+def test_a_group_counts_as_its_smallest_job_and_keeps_its_order(store: Store) -> None:
+    jobs = [
+        unknown("small", cost=1),
+        unknown("window 2", cost=5, group="windows"),
+        unknown("window 1", cost=8, group="windows"),
+        unknown("window 3", cost=2, group="windows"),
+        unknown("large", cost=3),
+    ]
+    assert order(jobs, store) == ["large", "window 2", "window 1", "window 3", "small"]
+
+
+def test_trainings_come_first_and_windows_last_from_the_bottom_up(
+    model_folder: Path, store: Store
+) -> None:
+    methods = ("retraining", "swapping", "gradients", "probing")
+    plan = make_plan(model_folder, store, *methods, epochs=50, layers=3)
+    free = [unknown(job.title, cost=job.cost, group=job.group) for job in plan.jobs]
+    assert order(free, store) == [
+        "θ_O: train on original labels",
+        "θ_M: train on perturbed labels",
+        "swapping",
+        "frozen model: train the head alone",
+        "probing",
+        "gradients",
+        "states of θ_M",
+        "states of the frozen model",
+        # A process goes up through the layers with its stored states.
+        *(f"retraining, {w}" for w in ("layers 1-3", "layers 1-2", "layer 1")),
+        *(f"retraining, {w}" for w in ("layers 2-3", "layer 2", "layer 3")),
+        "retraining, all windows",
+    ]
+
+
+def test_a_job_waits_for_what_it_needs_however_long_it_is(model_folder: Path, store: Store) -> None:
+    plan = make_plan(model_folder, store, "swapping", "gradients", epochs=1)
+    progress = Recorder()
+    with Executor(store, 1) as executor:
+        executor.execute(list(reversed(plan.jobs)), progress)
+    # Swapping is the longest job here, and the plan is in the wrong order.
+    started = progress.titles("start")
+    assert sorted(started) == sorted(job.title for job in plan.jobs)
+    trainings = ("θ_O: train on original labels", "θ_M: train on perturbed labels")
+    assert started.index("swapping") > max(started.index(title) for title in trainings)
+    assert progress.titles("finish") == started
+
+
+# --- what a person sees ------------------------------------------------------------------------
+
+
+ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def retraining_jobs(folder: Path, store: Store) -> tuple[list[Job], Job]:
+    """The six windows of a model with three layers, and the job that puts them together."""
+    plan = make_plan(folder, store, "retraining", layers=3)
+    windows = [job for job in plan.seeds[0].parts if job.kind == "window"]
+    assert len(windows) == 6
+    return windows, plan.seeds[0].methods["retraining"]
+
+
+def test_a_group_of_windows_is_one_bar_that_counts_them(model_folder: Path, store: Store) -> None:
+    windows, combine = retraining_jobs(model_folder, store)
+    alone = unknown("train something", cost=10)
+    stream = io.StringIO()
+    progress = TerminalProgress(Console(file=stream, force_terminal=True, width=100))
+
+    def frame() -> list[str]:
+        """The bars as they are now."""
+        stream.seek(0)
+        stream.truncate()
+        progress.bars.refresh()
+        lines = ESCAPES.sub("", stream.getvalue()).splitlines()
+        return [" ".join(line.split()) for line in lines if line.strip()]
+
+    def bar(title: str) -> str:
+        (line,) = (line for line in frame() if line.startswith(title))
+        return line
+
+    progress.bars.live.auto_refresh = False
+    with progress.showing([alone, *windows, combine]):
+        assert len(frame()) == 1
+        progress.start(alone)
+        progress.advance(alone, 0.5)
+        assert bar("train something").endswith("50%")
+        for job in windows[:3]:
+            progress.start(job)
+        assert len(frame()) == 3  # everything, the job alone, the group
+        progress.advance(windows[0], 0.5)
+        assert bar("retraining").endswith("0/6")
+        for job in windows[:2]:
+            progress.finish(job)
+        share = sum(job.cost for job in windows[:2]) / sum(j.cost for j in [*windows, combine])
+        assert bar("retraining").endswith(f" {share:.0%} 2/6")
+        progress.fail(windows[2], "retraining, layer 1 failed: bad luck")
+        assert bar("retraining").endswith("3/6")
+        for job in windows[3:]:
+            progress.start(job)
+            progress.finish(job)
+        assert bar("retraining").endswith("6/6")
+        progress.start(combine)
+        progress.finish(combine)
+        assert bar("retraining").endswith("100% 6/6")  # the seventh job is not a window
+        progress.finish(alone)
+        assert bar("train something").endswith("100% done")
+        assert len(frame()) == 3
+        assert bar("all ").split("%")[0].endswith(" 100")
+
+
+def test_bars_say_what_failed_in_a_line_of_its_own(model_folder: Path, store: Store) -> None:
+    windows, _ = retraining_jobs(model_folder, store)
+    stream = io.StringIO()
+    progress = TerminalProgress(Console(file=stream, force_terminal=True, width=100))
+    with progress.showing(windows):
+        progress.start(windows[0])
+        progress.fail(windows[0], "retraining [x] failed: bad luck")
+        progress.drop(windows[1])
+    assert "Note: retraining [x] failed: bad luck" in ESCAPES.sub("", stream.getvalue())
+
+
+def test_the_log_has_one_start_and_one_end_per_job_or_group(
+    model_folder: Path, store: Store
+) -> None:
+    plan = make_plan(model_folder, store, "swapping", "retraining")
+    stream = io.StringIO()
+    with Executor(store, 1) as executor:
+        executor.execute(plan.jobs, LogProgress(Console(file=stream, width=100)))
+    lines = stream.getvalue().splitlines()
+    assert all(re.match(r"\[ +\d+:\d\d\] (start|done)  ", line) for line in lines)
+    shown = [line.split("] ")[1] for line in lines]
+    titles = [
+        "θ_O: train on original labels",
+        "θ_M: train on perturbed labels",
+        "frozen model: train the head alone",
+        "swapping",
+        "retraining",
+    ]
+    assert sorted(shown) == sorted(
+        [*(f"start  {title}" for title in titles), *(f"done   {title}" for title in titles)]
+    )
+    for title in titles:
+        assert shown.index(f"start  {title}") < shown.index(f"done   {title}")
+    assert shown[-2:] == ["start  retraining", "done   retraining"]
+
+
+def test_the_log_notes_failures_and_no_end_of_what_did_not_end(
+    model_folder: Path, store: Store
+) -> None:
+    plan = make_plan(model_folder, store, "swapping", "retraining")
+    first = next(job for job in plan.seeds[0].parts if job.kind == "window")
+    stream = io.StringIO()
+    with Executor(store, 1) as executor:
+        executor.execute(sabotaged(plan.jobs, first), LogProgress(Console(file=stream, width=100)))
+    text = stream.getvalue()
+    assert text.count("start  retraining") == 1
+    assert text.count("Note: ") == 1
+    assert f"Note: {first.title} failed: " in text
+    assert "done   retraining" not in text
+    assert "done   swapping" in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0:00"), (65, "1:05"), (3599.6, "1:00:00"), (7265, "2:01:05")]
+)
+def test_times_are_read_like_a_clock(seconds: float, words: str) -> None:
+    assert clock(seconds) == words
+
+
+# --- settings that a job is given --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", [0, 5000])
+def test_the_memory_for_states_is_as_it_was_asked_for(
+    model_folder: Path, store: Store, memory: int
+) -> None:
+    plan = make_plan(model_folder, store, "retraining", cache_memory=memory)
+    assert context_for(plan.seeds[0].parts[0], store).cache_memory == memory

@@ -1,0 +1,288 @@
+"""The findings in words: every sentence says what the numbers say, and is one sentence."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memloc.analysis.agreement import compare_profiles
+from memloc.analysis.windows import centre_of_gravity
+from memloc.report.words import agreement, caveats, interpret, lead_technique
+
+RISING, FALLING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
+NEARLY_RISING = [1.0, 2.0, 3.0, 4.0, 6.0, 5.0]
+"""ρ with RISING is .943; layer 5 has the most weight."""
+SCATTERED = [3.0, 6.0, 1.0, 5.0, 2.0, 4.0]
+"""ρ with RISING is −.029."""
+
+
+def technique(weights: list[float] | None, layers: int = 6, **more: Any) -> dict[str, Any]:
+    if weights is None:
+        return {"layers": layers, "m_cog": None, "layer_weights": [None] * layers, **more}
+    centre = centre_of_gravity(np.array(weights))
+    return {"layers": len(weights), "m_cog": centre, "layer_weights": weights, **more}
+
+
+def summary(**methods: dict[str, Any]) -> dict[str, Any]:
+    profiles = {name: result["layer_weights"] for name, result in methods.items()}
+    return {
+        "layers": next(iter(methods.values()))["layers"],
+        "methods": methods,
+        "agreement": {"pairs": compare_profiles(profiles)},
+        "memorised_share": 1.0,
+        "noisy_examples": 100,
+    }
+
+
+def said(words: str) -> str:
+    """The words, after a check that they are one sentence."""
+    assert words[0].isupper() or words[0].isdigit()
+    assert words.endswith(".")
+    assert len(re.findall(r"\.(?=\s|$)", words)) == 1
+    assert ".." not in words
+    assert "\n" not in words
+    assert "None" not in words
+    assert "nan" not in words.replace("became nan", "")
+    return words
+
+
+# --- agreement ---------------------------------------------------------------------------------
+
+
+def test_full_agreement_is_said_with_the_range_of_correlations() -> None:
+    words = said(
+        agreement(
+            summary(
+                swapping=technique(RISING),
+                retraining=technique(RISING),
+                gradients=technique(NEARLY_RISING),
+            )
+        )
+    )
+    assert words == (
+        "All 3 techniques agree on the order of the layers (ρ 0.94 to 1.00; "
+        "the most in layers 5 and 6)."
+    )
+
+
+def test_a_common_peak_and_a_single_correlation_are_not_a_list() -> None:
+    words = said(agreement(summary(swapping=technique(RISING), retraining=technique(RISING))))
+    assert words.endswith("(ρ 1.00; the most in layer 6).")
+
+
+def test_one_that_differs_is_named_with_its_peak() -> None:
+    words = said(
+        agreement(
+            summary(
+                swapping=technique(RISING),
+                retraining=technique(RISING),
+                probing=technique(SCATTERED),
+                gradients=technique(NEARLY_RISING),
+            )
+        )
+    )
+    assert words == (
+        "Swapping, retraining and gradients agree on the order of the layers (ρ 0.94 to 1.00; the "
+        "most in layers 5 and 6); probing does not (the most in layer 2 for probing)."
+    )
+
+
+def test_two_that_differ_are_both_named() -> None:
+    words = said(
+        agreement(
+            summary(
+                swapping=technique(RISING),
+                retraining=technique(RISING),
+                probing=technique(SCATTERED),
+                gradients=technique(FALLING),
+            )
+        )
+    )
+    assert words.startswith("Swapping and retraining agree")
+    assert words.endswith(
+        "; probing and gradients do not (the most in layer 2 for probing and layer 1 for "
+        "gradients)."
+    )
+
+
+def test_disagreement_is_said_with_all_peaks() -> None:
+    words = said(
+        agreement(
+            summary(
+                swapping=technique(RISING),
+                gradients=technique(FALLING),
+                probing=technique(SCATTERED),
+            )
+        )
+    )
+    assert words == (
+        "The techniques disagree on the order of the layers: the most in layer 6 for swapping, "
+        "layer 1 for gradients and layer 2 for probing."
+    )
+
+
+def test_a_technique_alone_has_nothing_to_agree_with() -> None:
+    assert agreement(summary(swapping=technique(RISING))) == ""
+
+
+def test_a_technique_without_weights_is_left_out() -> None:
+    nothing = technique(None)
+    assert agreement(summary(swapping=technique(RISING), probing=nothing)) == ""
+    words = said(
+        agreement(
+            summary(probing=nothing, swapping=technique(RISING), retraining=technique(RISING))
+        )
+    )
+    assert "probing" not in words
+    assert words.startswith("All 2 techniques agree")
+    assert agreement(summary(swapping=nothing, probing=nothing)) == ""
+
+
+def test_nothing_is_said_of_agreement_with_even_weights() -> None:
+    even = technique([1.0] * 6)
+    assert agreement(summary(swapping=technique(RISING), probing=even)) == ""
+    words = said(agreement(summary(swapping=technique(RISING), b=technique(RISING), probing=even)))
+    assert words.startswith("Swapping and b agree")
+
+
+def test_three_layers_are_too_few_to_compare() -> None:
+    same = [1.0, 3.0, 2.0]
+    words = said(agreement(summary(swapping=technique(same), gradients=technique([3.0, 1.0, 2.0]))))
+    assert words == (
+        "With so few layers (3) profiles cannot be compared; the most in layer 2 for swapping and "
+        "layer 1 for gradients."
+    )
+    four = said(agreement(summary(swapping=technique([*same, 4.0]), b=technique([*same, 4.0]))))
+    assert four.startswith("All 2 techniques agree")
+
+
+# --- interpretation ----------------------------------------------------------------------------
+
+
+def windowed(weights: list[float] | None, **more: Any) -> dict[str, Any]:
+    return technique(weights, full_error=1.0, clean_error=0.0, **more)
+
+
+def test_a_technique_that_changes_layers_is_spoken_of_first() -> None:
+    found = summary(gradients=technique(RISING), swapping=windowed(FALLING))
+    assert lead_technique(found) == "swapping"
+    assert said(interpret(found)).startswith("By swapping, layer 1 matters most")
+    assert lead_technique(summary(probing=technique(RISING), gradients=technique(RISING))) == (
+        "probing"
+    )
+
+
+@pytest.mark.parametrize(
+    ("weights", "layer", "tilt"),
+    [
+        (RISING, 6, "upper layers matter more (centre of gravity 4.33, the middle would be 3.5)"),
+        (FALLING, 1, "lower layers matter more (centre of gravity 2.67, the middle would be 3.5)"),
+        ([1, 2, 3, 3.1, 2, 1], 4, "all parts matter alike (centre of gravity 3.50, the middle"),
+    ],
+)
+def test_a_technique_with_layers_alone_is_interpreted_by_its_peak_and_tilt(
+    weights: list[float], layer: int, tilt: str
+) -> None:
+    words = said(interpret(summary(gradients=technique(weights))))
+    assert words.startswith(f"By gradients, layer {layer} matters most; {tilt}")
+    assert "undoes" not in words
+
+
+def test_windows_without_single_layers_are_interpreted_by_their_weights() -> None:
+    found = summary(
+        retraining=windowed(RISING, strongest_single_layer=None, layers_to_undo=4),
+    )
+    assert said(interpret(found)).startswith("By retraining, layer 6 matters most; upper layers")
+
+
+def test_single_layers_and_the_number_of_layers_to_undo_are_said() -> None:
+    best = {"layer": 5, "undoes": 0.12}
+    spread = windowed(RISING, strongest_single_layer=best, layers_to_undo=4)
+    words = said(interpret(summary(retraining=spread)))
+    assert words.startswith(
+        "Memorisation is spread over the layers: retraining layer 5 alone undoes 12% of it, it "
+        "takes 4 adjacent layers to undo 95%; upper layers matter more"
+    )
+    alone = windowed(RISING, strongest_single_layer=best | {"undoes": 0.97}, layers_to_undo=1)
+    words = said(interpret(summary(retraining=alone)))
+    assert words.startswith("Memorisation sits in layer 5: retraining it alone undoes 97%")
+
+
+def test_no_weights_are_said_according_to_what_the_technique_does() -> None:
+    words = said(interpret(summary(probing=technique(None))))
+    assert words == "Nothing to localise: probing gives no layer any weight."
+    words = said(interpret(summary(retraining=windowed(None))))
+    assert "even retraining all layers leaves every noisy label in place" in words
+
+
+def test_little_memorisation_is_said_instead_of_a_place() -> None:
+    found = summary(gradients=technique(RISING)) | {"memorised_share": 0.49}
+    assert said(interpret(found)).startswith("Too little was memorised")
+
+
+# --- caveats -----------------------------------------------------------------------------------
+
+
+def failure(first: int, last: int) -> dict[str, Any]:
+    reason = "the loss became nan in epoch 1 at learning rate 0.1; lower it with --learning-rate"
+    return {"first_layer": first, "last_layer": last, "reason": reason}
+
+
+def test_windows_that_failed_are_a_caveat_with_the_first_reason() -> None:
+    failed = [failure(2, 3), failure(4, 4), failure(1, 5)]
+    found = summary(swapping=windowed(RISING), retraining=windowed(RISING, failed_windows=failed))
+    (caveat,) = caveats(found)
+    assert said(caveat).startswith(
+        "3 windows are missing from retraining, the first with layers 2-3: the loss became nan"
+    )
+    assert "--learning-rate" in caveat
+
+
+def test_no_failed_windows_are_no_caveat() -> None:
+    assert caveats(summary(retraining=windowed(RISING, failed_windows=[]))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fine", "too_much", "remedy"),
+    [
+        ("swapping", 0.05, 0.06, "compare models that were trained alike"),
+        ("retraining", 0.3, 0.31, "retrain for more --retrain-epochs"),
+    ],
+)
+def test_lost_clean_labels_are_a_caveat_from_the_technique_s_own_limit_on(
+    name: str, fine: float, too_much: float, remedy: str
+) -> None:
+    assert caveats(summary(**{name: windowed(RISING) | {"clean_error": fine}})) == []
+    (caveat,) = caveats(summary(**{name: windowed(RISING) | {"clean_error": too_much}}))
+    assert said(caveat).startswith(f"{name.capitalize()} also loses {too_much:.0%} of the clean")
+    assert remedy in caveat
+
+
+def test_unknown_clean_errors_and_techniques_without_them_are_no_caveat() -> None:
+    assert caveats(summary(swapping=windowed(RISING) | {"clean_error": None})) == []
+    assert caveats(summary(gradients=technique(RISING))) == []
+
+
+def test_every_caveat_is_a_sentence_of_its_own() -> None:
+    found = summary(
+        swapping=windowed(RISING) | {"clean_error": 0.2},
+        retraining=windowed(RISING, failed_windows=[failure(1, 2), failure(2, 3)])
+        | {"clean_error": 0.5},
+    )
+    found |= {
+        "memorised_share": 0.7,
+        "noisy_examples": 7,
+        "training": {"original_accuracy": 0.5},
+    }
+    assert len(caveats(found)) == 6
+    for caveat in caveats(found):
+        said(caveat)
+
+
+def test_one_failed_window_is_not_called_windows() -> None:
+    found = summary(retraining=windowed(RISING, failed_windows=[failure(2, 2)]))
+    (caveat,) = caveats(found)
+    assert said(caveat).startswith("1 window is missing from retraining")

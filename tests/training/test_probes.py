@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import f1_score
+
+from memloc.config import ProbingConfig
+from memloc.training import probes
+from memloc.training.probes import (
+    ProbeResult,
+    epoch_orders,
+    f1,
+    initial_weights,
+    linear_probes,
+    split_examples,
+    train_probes,
+)
+from tests.oracles.probing import hidden_states_plainly, probe_plainly
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+QUICK = ProbingConfig(seeds=2, epochs=12, select_after=4, hidden=32, learning_rate=2e-3)
+
+
+def planted(
+    n: int, d: int, strengths: list[float], n_classes: int = 2, seed: int = 0
+) -> tuple[torch.Tensor, np.ndarray]:
+    """Noise in which each feature set shows the class with its own strength."""
+    random = np.random.default_rng(seed)
+    shares = [0.8, 0.2] if n_classes == 2 else [1 / n_classes] * n_classes
+    labels = random.choice(n_classes, n, p=shares)
+    means = random.standard_normal((n_classes, d))
+    noise = random.standard_normal((len(strengths), n, d))
+    signal = np.array(strengths)[:, None, None] * means[labels]
+    return torch.from_numpy((noise + signal).astype(np.float32)), labels
+
+
+def splits_of(labels: np.ndarray, seeds: int = 2) -> list[probes.Split]:
+    return [split_examples(labels, seed) for seed in range(seeds)]
+
+
+def assert_same(one: ProbeResult, other: ProbeResult) -> None:
+    np.testing.assert_array_equal(one.predicted, other.predicted)
+    np.testing.assert_array_equal(one.validation_f1, other.validation_f1)
+    np.testing.assert_array_equal(one.epoch, other.epoch)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "weights", "strengths"),
+    [(2, (0.33, 0.67), [0.0, 0.1, 0.2, 0.3]), (5, None, [0.0, 0.15, 0.3])],
+)
+def test_the_engine_equals_the_oracle(
+    n_classes: int, weights: tuple[float, ...] | None, strengths: list[float]
+) -> None:
+    config = QUICK.replace(dropout=0.0, batch_size=24, epochs=20)
+    features, labels = planted(230, 24, strengths, n_classes)
+    splits = splits_of(labels)
+    result = train_probes(features, labels, n_classes, splits, config, class_weights=weights)
+    agreement = []
+    for layer in range(len(strengths)):
+        for seed, split in enumerate(splits):
+            predicted, best, epoch, _ = probe_plainly(
+                features[layer], labels, n_classes, split.train, split.validation,
+                initial_weights(seed, 24, config.hidden, n_classes),
+                epoch_orders(seed, len(split.train), config.epochs),
+                class_weights=weights, first_epoch=5, dropout=0.0,
+                learning_rate=config.learning_rate, batch_size=24,
+            )  # fmt: skip
+            ours = result.predicted[layer, seed]
+            agreement.append((ours == predicted).mean())
+            assert result.epoch[layer, seed] == epoch
+            assert result.validation_f1[layer, seed] == pytest.approx(best)
+            scores = [f1(p[split.test], labels[split.test], n_classes) for p in (ours, predicted)]
+            assert scores[0] == pytest.approx(scores[1], abs=0.01)
+    assert np.mean(agreement) > 0.999
+
+
+def test_the_settings_of_the_paper_equal_the_oracle() -> None:
+    config = ProbingConfig(seeds=1, dropout=0.0)
+    features, labels = planted(120, 48, [0.15])
+    (split,) = splits_of(labels, 1)
+    result = train_probes(features, labels, 2, [split], config, class_weights=(0.33, 0.67))
+    predicted, best, epoch, _ = probe_plainly(
+        features[0], labels, 2, split.train, split.validation, initial_weights(0, 48, 128, 2),
+        epoch_orders(0, len(split.train), 100), class_weights=(0.33, 0.67), dropout=0.0,
+    )  # fmt: skip
+    assert result.epoch[0, 0] == epoch > 25
+    assert result.validation_f1[0, 0] == pytest.approx(best)
+    assert (result.predicted[0, 0] == predicted).mean() > 0.99
+
+
+def test_the_initial_weights_are_those_of_torch() -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        layers = [torch.nn.Linear(*sizes) for sizes in ((24, 16), (16, 16), (16, 3))]
+    ours = initial_weights(7, 24, 16, 3)
+    for number, layer in enumerate(layers, 1):
+        assert torch.equal(ours[f"weight{number}"], layer.weight)
+        assert torch.equal(ours[f"bias{number}"], layer.bias)
+
+
+def test_groups_seeds_and_repetition_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = planted(150, 24, [0.0, 0.1, 0.2, 0.3, 0.4])
+    splits = splits_of(labels)
+    result = train_probes(features, labels, 2, splits, QUICK)
+    assert_same(result, train_probes(features, labels, 2, splits, QUICK))
+    second = train_probes(features, labels, 2, splits[1:], QUICK, seeds=[1])
+    np.testing.assert_array_equal(second.predicted, result.predicted[:, 1:])
+    for most in (1, 2, 3):
+        monkeypatch.setattr(probes, "GROUP_BYTES", most * 16 * (25 * 32 + 33 * 32 + 33 * 2))
+        sizes = [part.stop - part.start for part in probes._groups(5, 24, 32, 2)]
+        assert max(sizes) == most
+        assert sum(sizes) == 5
+        assert_same(result, train_probes(features, labels, 2, splits, QUICK))
+
+
+def test_equal_feature_sets_give_equal_probes() -> None:
+    features, labels = planted(150, 24, [0.2])
+    result = train_probes(features.expand(3, -1, -1), labels, 2, splits_of(labels), QUICK)
+    assert (result.predicted == result.predicted[:1]).all()
+    assert (result.predicted[:, 0] != result.predicted[:, 1]).any()
+
+
+def test_probes_find_the_layers_that_carry_the_signal() -> None:
+    features, labels = planted(400, 32, [0.0, 1.0, 0.0, 1.0])
+    splits = splits_of(labels)
+    mlp = train_probes(features, labels, 2, splits, QUICK, class_weights=(0.33, 0.67)).predicted
+    linear = linear_probes(features, labels, splits, class_weights=(0.33, 0.67))
+    for predicted in (mlp, linear):
+        scores = np.array(
+            [
+                f1(predicted[:, seed, split.test], labels[split.test], 2)
+                for seed, split in enumerate(splits)
+            ]
+        ).mean(axis=0)
+        assert (scores[[1, 3]] > 0.95).all()
+        assert (scores[[0, 2]] < 0.5).all()
+
+
+def test_the_first_best_epoch_is_selected() -> None:
+    features, labels = planted(200, 24, [0.3])
+    (split,) = splits_of(labels, 1)
+    config = QUICK.replace(seeds=1, epochs=25, dropout=0.0)
+    result = train_probes(features, labels, 2, [split], config)
+    *_, history = probe_plainly(
+        features[0], labels, 2, split.train, split.validation, initial_weights(0, 24, 32, 2),
+        epoch_orders(0, len(split.train), 25), first_epoch=5, dropout=0.0,
+        learning_rate=config.learning_rate,
+    )  # fmt: skip
+    best = np.flatnonzero(np.array(history) == max(history))
+    assert len(best) > 1
+    assert max(history) < 1
+    assert result.epoch[0, 0] == 5 + best[0]
+
+
+def test_the_last_epoch_is_selected_if_selection_would_begin_later() -> None:
+    features, labels = planted(60, 8, [0.5])
+    config = QUICK.replace(epochs=3, select_after=25)
+    assert (train_probes(features, labels, 2, splits_of(labels), config).epoch == 3).all()
+
+
+def test_stopping_at_a_perfect_score_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = planted(200, 24, [0.0, 2.0, 0.4, 1.0])
+    splits = splits_of(labels)
+    stopped = train_probes(features, labels, 2, splits, QUICK)
+    perfect = stopped.validation_f1 == 1
+    assert perfect.any()
+    assert not perfect.all()
+
+    plain = probes.f1
+    # Scores that never reach 1 keep every probe going to the end.
+    monkeypatch.setattr(probes, "f1", lambda *args: plain(*args) / 2)
+    full = train_probes(features, labels, 2, splits, QUICK)
+    np.testing.assert_array_equal(stopped.predicted, full.predicted)
+    np.testing.assert_array_equal(stopped.epoch, full.epoch)
+    steps = -(-len(splits[0].train) // QUICK.batch_size)
+    assert full.steps == steps * QUICK.epochs * 4 * 2
+    assert stopped.steps == steps * np.where(perfect, stopped.epoch, QUICK.epochs).sum()
+
+
+@pytest.mark.parametrize("n_classes", [2, 5])
+def test_f1_is_that_of_sklearn(n_classes: int) -> None:
+    random = np.random.default_rng(0)
+    average = "binary" if n_classes == 2 else "macro"
+    for classes in range(1, n_classes + 1):
+        truth = random.integers(0, classes, 17)
+        predicted = random.integers(0, n_classes, (3, 4, 17))
+        predicted[0] = 0  # most classes absent
+        predicted[1, 0] = truth
+        ours = f1(predicted, truth, n_classes)
+        assert ours.shape == (3, 4)
+        for index in np.ndindex(3, 4):
+            theirs = f1_score(truth, predicted[index], average=average, zero_division=0)
+            assert ours[index] == pytest.approx(theirs, abs=1e-12)
+
+
+def test_splits_are_stratified() -> None:
+    strata = np.random.default_rng(0).choice(4, 333, p=[0.6, 0.25, 0.14, 0.01])
+    split = split_examples(strata, 3)
+    parts = [split.train, split.validation, split.test]
+    assert sorted(np.concatenate(parts)) == list(range(333))
+    for part in parts:
+        assert (np.diff(part) > 0).all()
+    for stratum, count in zip(*np.unique(strata, return_counts=True), strict=True):
+        held_out = [(strata[part] == stratum).sum() for part in parts[1:]]
+        assert held_out == [count // 10, count // 5]
+    np.testing.assert_array_equal(split.train, split_examples(strata, 3).train)
+    assert not np.array_equal(split.test, split_examples(strata, 4).test)
+
+
+def test_dropout_acts_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, labels = planted(150, 24, [0.2])
+    splits = splits_of(labels)
+    zeros: dict[str, list[float]] = {"learn": [], "predict": []}
+    for name in zeros:
+        plain = getattr(probes._Stack, name)
+
+        def spy(stack, x, *args, name=name, plain=plain):  # type: ignore[no-untyped-def]
+            zeros[name].append((x == 0).float().mean().item())
+            return plain(stack, x, *args)
+
+        monkeypatch.setattr(probes._Stack, name, spy)
+    with_dropout = train_probes(features, labels, 2, splits, QUICK.replace(dropout=0.5))
+    assert np.mean(zeros["learn"]) == pytest.approx(0.5, abs=0.01)
+    assert max(zeros["predict"]) == 0
+    zeros["learn"].clear()
+    without = train_probes(features, labels, 2, splits, QUICK.replace(dropout=0.0))
+    assert max(zeros["learn"]) == 0
+    assert (with_dropout.predicted != without.predicted).any()
+
+
+def test_dropout_keeps_the_mean_of_the_inputs() -> None:
+    dropout = probes._Dropout(0, 0.1, torch.device("cpu"))
+    masks = torch.stack([dropout.mask(33, 51) for _ in range(200)])
+    assert masks.mean().item() == pytest.approx(1, abs=0.003)
+    assert (masks == 0).float().mean().item() == pytest.approx(0.1, abs=0.003)
+    assert (masks[0] != masks[1]).any()
+
+
+def test_progress_rises_to_one() -> None:
+    features, labels = planted(60, 8, [0.0, 0.5])
+    seen: list[float] = []
+    train_probes(features, labels, 2, splits_of(labels), QUICK, report=seen.append)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1
+    assert len(seen) > 10
+
+
+def test_every_seed_needs_a_split() -> None:
+    features, labels = planted(60, 8, [0.0])
+    with pytest.raises(ValueError, match="2 probe seeds need as many splits, not 1"):
+        train_probes(features, labels, 2, splits_of(labels, 1), QUICK)
+
+
+def test_strata_too_small_to_validate_still_train() -> None:
+    features, labels = planted(30, 8, [0.5], n_classes=5)
+    result = train_probes(features, labels, 5, splits_of(labels), QUICK)
+    assert (result.epoch > 4).all()
+
+
+def test_linear_probes_handle_a_single_class() -> None:
+    features, labels = planted(40, 8, [0.0])
+    predicted = linear_probes(features, np.ones_like(labels), splits_of(labels))
+    assert (predicted == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stack", "pooling"),
+    [("bert", "bert.encoder.layer", "first"), ("llama", "model.layers", "last")],
+)
+def test_the_plain_states_are_those_of_transformers(
+    architecture: str, stack: str, pooling: str
+) -> None:
+    model, tokenizer = tiny_model(architecture), tiny_tokenizer()
+    texts = ["the film was good", ("who wrote the story", "the king")]
+    for text_index, text in enumerate(texts):
+        inputs = tokenizer([text], return_tensors="pt")
+        with torch.no_grad():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        for layer in range(4):  # the last one is normalised again in some models
+            ours = hidden_states_plainly(model, tokenizer, texts, layer, stack, pooling)
+            theirs = states[layer][0, 0 if pooling == "first" else -1]
+            torch.testing.assert_close(ours[text_index], theirs)
