@@ -107,6 +107,18 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.perf_counter() - started, result
 
 
+def timed_in_turns(
+    fast: Callable[[], Any], slow: Callable[[], Any], times: int = 3
+) -> tuple[float, Any, float, Any]:
+    """Median seconds and results of two short pieces of work, done in turns.
+
+    So a machine that is slow for a moment is slow for both.
+    """
+    runs = [(*timed(fast), *timed(slow)) for _ in range(times)]
+    seconds = [sorted(run[column] for run in runs)[times // 2] for column in (0, 2)]
+    return seconds[0], runs[0][1], seconds[1], runs[0][3]
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file."""
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")

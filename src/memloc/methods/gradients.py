@@ -32,7 +32,10 @@ from memloc.config import Dtype, Norm, Objective
 from memloc.data.encode import Encoded
 from memloc.methods.base import Context, LocalisationResult, MethodFailed, Report, Role, register
 from memloc.models.blocks import BlockModel
-from memloc.training.evaluate import EVALUATION_BATCH, autocast
+from memloc.training.evaluate import autocast
+
+BATCH = 16
+"""Examples per backward pass; the sums do not depend on it. Larger batches were not faster."""
 
 Gradient = list[dict[str, Tensor]]
 """Per layer, by parameter."""
@@ -165,8 +168,8 @@ def mean_gradient(
     """Gradient of the layers' parameters, averaged over examples; float32."""
     order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
     with _only_layers_learn(model):
-        for start in range(0, len(order), EVALUATION_BATCH):
-            part = order[start : start + EVALUATION_BATCH]
+        for start in range(0, len(order), BATCH):
+            part = order[start : start + BATCH]
             total = target.total(model, part)
             if not torch.isfinite(total):
                 raise MethodFailed(
