@@ -1,4 +1,7 @@
-"""The steps, each as (oracle, fast path) on the same input, with a check that both agree.
+"""The steps, each as (oracle, fast path) on the same input.
+
+Swapping, gradients and states check that both agree. Retraining and probing use dropout and other
+batches here, as their recipes do; the tests compare them without.
 
 A step returns a dict with the seconds of both, the forward passes of a batch through a layer that
 the fast path and the plain way need, and the useful floating-point operations of the fast path.
@@ -143,6 +146,7 @@ def gradients(subject: Subject) -> dict[str, Any]:
         lambda: [
             mean_gradient_plainly(
                 model.model,
+                PREFIX,
                 subject.tokenizer,
                 [subject.texts[row] for row in rows],
                 subject.labels[rows].tolist(),

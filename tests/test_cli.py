@@ -186,6 +186,52 @@ def test_a_small_cache_memory_gives_the_same_result_from_a_file(memloc, tiny_fol
     assert not list(Path("two/store/.cache").iterdir())
 
 
+def test_models_that_pad_differently_give_the_same_gradients(memloc, tmp_path: Path) -> None:
+    memorised, original = save_pair(tmp_path, "llama", layers=3)
+    for name, pad in (("same", 0), ("other", 4)):
+        tiny_model("llama", layers=3, seed=7, pad_token_id=pad).save_pretrained(name)
+        tokenizer = tiny_tokenizer()
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)
+        tokenizer.save_pretrained(name)
+    labelled_rows(48).to_csv("data.csv", index=False)
+    weights = []
+    for name in ("same", "other"):
+        code, _, err = memloc(
+            *("localise", "--memorised", memorised, "--original", original, "--data", "data.csv"),
+            *("--pretrained", name, "--out", name + "-found", *QUICK_LOCALISE),
+            *("--methods", "gradients"),
+        )
+        assert code == 0, err
+        weights.append(pd.read_parquet(name + "-found/layers.parquet")["weight"])
+    pd.testing.assert_series_equal(*weights, rtol=1e-4)
+
+
+def test_tables_of_an_earlier_call_do_not_stay_beside_new_ones(memloc, tmp_path: Path) -> None:
+    memorised, original = save_pair(tmp_path, "bert", layers=3)
+    labelled_rows(48).to_csv("data.csv", index=False)
+    Path("found").mkdir()
+    write("found/mine.parquet", b"not yours")
+    arguments = ("localise", "--memorised", memorised, "--original", original, "--data", "data.csv",
+                 "--pretrained", original, "--out", "found", *QUICK_LOCALISE)  # fmt: skip
+    assert memloc(*arguments, "--methods", "gradients")[0] == 0
+    assert Path("found/gradients.parquet").exists()
+    assert memloc(*arguments, "--methods", "swapping")[0] == 0
+    assert not Path("found/gradients.parquet").exists()
+    assert Path("found/windows.parquet").exists()
+    assert Path("found/mine.parquet").exists()
+
+
+def test_a_head_that_reads_no_single_token_cannot_be_probed(memloc, tmp_path: Path) -> None:
+    tiny_model("modernbert", layers=3, classifier_pooling="mean").save_pretrained("mean")
+    tiny_tokenizer().save_pretrained("mean")
+    answer = memloc("run", "--model", "./mean", *QUICK)
+    assert_one_sentence(*answer, "leave it out: --methods swapping,retraining,gradients")
+    assert not list(Path("runs").rglob("*.safetensors"))
+    code, _, err = memloc("run", "--model", "./mean", *QUICK,
+                          "--methods", "swapping,retraining,gradients")  # fmt: skip
+    assert code == 0, err
+
+
 def test_a_technique_that_fails_leaves_the_results_of_the_others(memloc, tmp_path: Path) -> None:
     memorised, original = save_pair(tmp_path, "bert", layers=3)
     broken = tiny_model("bert", layers=3, seed=5)

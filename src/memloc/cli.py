@@ -316,7 +316,8 @@ def localise_command(
         dtype=dtype,
     )
     check_workers(workers)
-    parse_seeds(str(seed))
+    if not 0 <= seed < 2**32:
+        raise MemlocError(f"--seed {seed} is not possible; give a whole number from 0 up")
     memory = parse_bytes(cache_memory)
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")

@@ -18,7 +18,7 @@ from memloc.execution.local import Executor, JobFailed, Outcome, default_workers
 from memloc.execution.plan import RunPlan, model_job, plan_run
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
-from memloc.methods import check_enough_examples, check_method_names
+from memloc.methods import check_enough_examples, check_method_names, check_pooling
 from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
 from memloc.results import with_texts, write_results
@@ -65,8 +65,10 @@ def run(
     store = Store(runs / "store")
     store.check_writable()
     with Executor(store, workers or default_workers(device)) as executor:
-        n_layers = count_layers(executor, config.model, source)
+        facts = look_at_model(executor, config.model, source)
+        n_layers = int(facts["layers"])
         chosen_windows(n_layers, config.techniques.window_sizes)
+        check_pooling(config.methods, facts["pooling"])
         where = {"device": device, "cache_memory": cache_memory}
         plan = plan_run(config, write_task(store, task), source, n_layers, where)
         outcome = executor.execute(plan.jobs, progress)
@@ -78,14 +80,15 @@ def run(
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
     write_results(folder, tables, summary, config.model_dump(mode="json"))
     # What follows is about this call, not about the result.
-    summary["jobs"] = {"computed": outcome.computed, "reused": len(plan.jobs) - outcome.computed}
+    reused = len(plan.jobs) - outcome.computed - len(outcome.failed)
+    summary["jobs"] = {"computed": outcome.computed, "reused": reused}
     summary["seconds"] = round(time.perf_counter() - started, 1)
     summary["folder"] = str(folder)
     return RunResult(summary, tables, folder)
 
 
-def count_layers(executor: Executor, model: ModelConfig, source: ModelSource) -> int:
-    """L, from the store or by looking at the model.
+def look_at_model(executor: Executor, model: ModelConfig, source: ModelSource) -> dict[str, Any]:
+    """Number of layers and pooling, from the store or by looking at the model.
 
     Raises:
         JobFailed: If the model cannot be analysed.
@@ -94,7 +97,8 @@ def count_layers(executor: Executor, model: ModelConfig, source: ModelSource) ->
     outcome = executor.execute([job], Silent())
     if outcome.failed:
         raise JobFailed(outcome.failed[job.artefact].removeprefix(f"{job.title} failed: "))
-    return int(executor.store.open(*job.artefact).json("facts.json")["layers"])
+    facts: dict[str, Any] = executor.store.open(*job.artefact).json("facts.json")
+    return facts
 
 
 def check_failures(plan: RunPlan, outcome: Outcome) -> list[str]:
@@ -124,15 +128,21 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
     outcomes = []
     for jobs in plan.seeds:
         trainings = dict(jobs.trainings)
-        if plan.frozen is not None and jobs.seed == plan.frozen.identity["seed"]:
+        if plan.frozen is not None and jobs is plan.seeds[0]:
             trainings["frozen"] = plan.frozen
         for state, job in trainings.items():
             if store.has(*job.artefact):
+                seed = job.identity["seed"]
                 artefact = store.open(*job.artefact)
-                add("history", jobs.seed, artefact.table("history.parquet"), state=state)
+                add("history", seed, artefact.table("history.parquet"), state=state)
                 outcomes.append(
-                    _outcome(jobs.seed, state, artefact.manifest, artefact.json("outcome.json"))
+                    _outcome(seed, state, artefact.manifest, artefact.json("outcome.json"))
                 )
+        for job in jobs.parts:
+            shared = jobs is not plan.seeds[0] and job in plan.seeds[0].parts
+            if job.kind == "states" and not shared and store.has(*job.artefact):
+                manifest = store.open(*job.artefact).manifest
+                outcomes.append(_outcome(jobs.seed, f"states:{job.identity['role']}", manifest, {}))
         for name, job in jobs.methods.items():
             if store.has(*job.artefact):
                 artefact = store.open(*job.artefact)

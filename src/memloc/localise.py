@@ -19,11 +19,16 @@ from memloc.data.files import read_labelled_file
 from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
 from memloc.execution.local import Executor
-from memloc.execution.plan import Planner, RunPlan, SeedJobs
+from memloc.execution.plan import FROZEN_SEED, Planner, RunPlan, SeedJobs
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
 from memloc.experiment import check_failures, collect
-from memloc.methods import check_enough_examples, check_method_names, declared
+from memloc.methods import (
+    check_enough_examples,
+    check_method_names,
+    check_pooling,
+    declared,
+)
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
@@ -129,9 +134,9 @@ def localise_folders(
             {"device": device, "cache_memory": cache_memory},
             sources,
         )
-        frozen = planner.train("frozen", seed, "a head on the pre-trained model")
+        frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
         results, parts = planner.methods(methods, seed, {"frozen": frozen.artefact})
-        needs_frozen = any(_needs_pretrained(name) for name in methods)
+        needs_frozen = any("frozen" in declared(name).needs for name in methods)
         jobs = SeedJobs(seed, {}, results, parts)
         plan = RunPlan(frozen if needs_frozen else None, (jobs,))
         executor = stack.enter_context(Executor(store, workers))
@@ -149,15 +154,16 @@ def localise_folders(
         "noisy_examples": noisy,
         "memorised_examples": checked.memorised,
         "memorised_share": checked.memorised / noisy,
-        "methods": summarise_methods(tables),
+        "methods": summarise_methods(tables, techniques),
         "failures": failures,
+        "near_ceiling_known": given.near_ceiling is not None,
     }
     finish(summary, tables)
     return summary, tables
 
 
 def _needs_pretrained(name: str) -> bool:
-    return any(need.endswith("frozen") for need in declared(name).needs)
+    return any(need.endswith(("pretrained", "frozen")) for need in declared(name).needs)
 
 
 @dataclass(frozen=True)
@@ -186,30 +192,24 @@ def _check(
             f"{data} has no column with the original labels; name it with --original-label-column"
         )
     first = _load(given.memorised, device, training.max_tokens)
-    for other in (given.original, given.near_ceiling):
-        if other is not None:
-            second = _load(other, "cpu", training.max_tokens)
-            check_same_shape(first.blocks, second.blocks, given.memorised.name, other.name)
-            if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
-                raise ModelError(
-                    f"the tokenisers of {given.memorised.name!r} and {other.name!r} have different "
-                    "vocabularies; give two models fine-tuned from the same one"
-                )
-            del second
-    if given.pretrained is not None:
-        third = load_classifier(
-            resolve(given.pretrained),
-            given.pretrained,
-            n_labels=_n_labels(first.blocks),
+    for other in (given.original, given.near_ceiling, given.pretrained):
+        if other is None:
+            continue
+        new_head = other is given.pretrained
+        second = load_classifier(
+            resolve(other),
+            other,
+            n_labels=_n_labels(first.blocks) if new_head else None,
             max_tokens=training.max_tokens,
         )
-        check_same_shape(
-            first.blocks,
-            third.blocks,
-            given.memorised.name,
-            given.pretrained.name,
-            compare_names=False,
-        )
+        names = given.memorised.name, other.name
+        check_same_shape(first.blocks, second.blocks, *names, compare_names=not new_head)
+        if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
+            raise ModelError(
+                f"the tokenisers of {names[0]!r} and {names[1]!r} have different vocabularies; "
+                "give two models fine-tuned from the same one"
+            )
+    check_pooling(methods, first.blocks.pooling)
     examples = label_examples(examples, first.blocks, data)
     noisy = examples[examples["noisy"]]
     check_enough_examples(methods, len(noisy), len(examples) - len(noisy))
@@ -296,7 +296,7 @@ def check_same_shape(
         if mine != theirs:
             raise ModelError(
                 f"the models do not fit each other: {what} is {mine} in {name!r} but {theirs} in "
-                f"{other_name!r}; give two models fine-tuned from the same one"
+                f"{other_name!r}; give models that were fine-tuned from the same one"
             )
 
 

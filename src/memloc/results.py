@@ -14,6 +14,12 @@ import pandas as pd
 
 from memloc.errors import StoreError
 
+TABLES = (
+    *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
+    *("retraining", "failures", "history", "costs"),
+)
+"""Names of all tables that a result may have."""
+
 
 def write_results(
     folder: Path, tables: dict[str, pd.DataFrame], summary: dict[str, Any], settings: dict[str, Any]
@@ -36,6 +42,9 @@ def write_results(
             (aside / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         for file in sorted(aside.iterdir()):
             os.replace(file, folder / file.name)
+        # What another call left here would pass for a result of this one.
+        for name in set(TABLES) - set(tables):
+            (folder / f"{name}.parquet").unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"cannot write results to {str(folder)!r}: {error.strerror or error}; "

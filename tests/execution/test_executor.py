@@ -149,26 +149,26 @@ def test_a_failing_job_takes_only_those_with_it_that_need_its_result(
 
 def test_a_failure_goes_through_all_that_depends_on_it(model_folder: Path, store: Store) -> None:
     plan = make_plan(model_folder, store, "swapping", "retraining", "probing")
-    assert plan.frozen is not None
+    memorised = plan.seeds[0].trainings["memorised"]
     progress = Recorder()
     with Executor(store, 1) as executor:
-        outcome = executor.execute(sabotaged(plan.jobs, plan.frozen), progress)
+        outcome = executor.execute(sabotaged(plan.jobs, memorised), progress)
     assert [words for words in outcome.failed.values() if words] == [
-        outcome.failed[plan.frozen.artefact]
+        outcome.failed[memorised.artefact]
     ]
     assert sorted(progress.titles("drop")) == sorted(
         [
-            "states of the frozen model",
-            "probing",  # which needs those states, not the frozen model itself
+            "swapping",
+            "states of θ_M",
+            "probing",  # which needs those states, not the model itself
             *("retraining, layer 1", "retraining, layer 2", "retraining, layers 1-2"),
             "retraining, all windows",
         ]
     )
     assert stored(store, plan.jobs) == {
         "θ_O: train on original labels",
-        "θ_M: train on perturbed labels",
-        "states of θ_M",
-        "swapping",
+        "frozen model: train the head alone",
+        "states of θ_P",
     }
 
 
@@ -356,7 +356,7 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up(
         "probing",
         "gradients",
         "states of θ_M",
-        "states of the frozen model",
+        "states of θ_P",
         # A process goes up through the layers with its stored states.
         *(f"retraining, {w}" for w in ("layers 1-3", "layers 1-2", "layer 1")),
         *(f"retraining, {w}" for w in ("layers 2-3", "layer 2", "layer 3")),

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import DEFAULT_METHODS, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
+from memloc.execution.kinds import KINDS, train
 from memloc.execution.local import Executor, JobFailed
 from memloc.execution.plan import plan_run
 from memloc.execution.progress import LogProgress, Silent
@@ -24,7 +25,9 @@ from memloc.execution.tasks import write_task
 from memloc.experiment import run
 from memloc.methods import declared, find_method, method_names
 from memloc.models.names import resolve
+from memloc.report.terminal import show_run
 from memloc.store.store import Store
+from memloc.training.loop import TrainingFailed
 
 TASK = load_task(DataConfig(task="reviews", limit=60))
 
@@ -77,6 +80,49 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
     assert jobs(first.replace(data=first.data.replace(noise=0.3)))["computed"] == 4
     assert jobs(config(tiny_folder, epochs=3))["computed"] == 4
     assert jobs(first) == {"computed": 0, "reused": 4}
+
+
+def keys(plan, name: str, seed: int) -> set[str]:
+    jobs = next(jobs for jobs in plan.seeds if jobs.seed == seed)
+    everything = (jobs.methods[name], *jobs.parts)
+    return {job.key for job in everything if job.identity.get("method") == name}
+
+
+def test_results_of_a_seed_do_not_depend_on_the_other_seeds(tiny_folder: Path) -> None:
+    settings = config(tiny_folder).replace(methods=DEFAULT_METHODS)
+    source, where = resolve(settings.model), {"device": "cpu", "cache_memory": None}
+    alone, among = (
+        plan_run(settings.replace(seeds=seeds), ("data", "x"), source, 3, where)
+        for seeds in ((2,), (1, 2))
+    )
+    for name in DEFAULT_METHODS:
+        assert keys(alone, name, 2) == keys(among, name, 2), name
+    assert len(keys(alone, "retraining", 2)) == 7
+
+
+@pytest.mark.parametrize(("state", "left"), [("original", "gradients"), ("frozen", "swapping")])
+def test_a_training_that_fails_takes_only_what_needs_it(
+    state: str, left: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(job, store, report):
+        if job.identity["state"] == state:
+            raise TrainingFailed("the loss became nan")
+        return train(job, store, report)
+
+    monkeypatch.setitem(KINDS, "train", failing)
+    settings = config(tiny_folder).replace(methods=("swapping", "gradients"))
+    found = run(settings, tmp_path / "runs", workers=1)
+    assert list(found.summary["methods"]) == [left]
+    assert len(found.summary["failures"]) == 1
+    assert "the loss became nan" in found.summary["failures"][0]
+    assert found.summary["jobs"] == {"computed": 3, "reused": 0}
+    stream = io.StringIO()
+    show_run(found.summary, Console(file=stream, width=80))
+    assert left in stream.getvalue()
+    # Without the failure the rest is computed, and what was done is reused.
+    monkeypatch.setitem(KINDS, "train", train)
+    again = run(settings, tmp_path / "runs", workers=1)
+    assert again.summary["jobs"] == {"computed": 2, "reused": 3}
 
 
 def test_a_moved_model_is_recognised_by_its_content(tiny_folder: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def plain_gradients(context: Context, role, objective: str = "nll"):
     return tuple(
         mean_gradient_plainly(
             model,
+            prefix_of(context.model(role)),
             tiny_tokenizer(),
             context.examples["text"].to_numpy()[rows].tolist(),
             context.examples["label"].to_numpy()[rows].tolist(),
@@ -114,7 +115,9 @@ def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
     clean = plain_gradients(context, "near_ceiling")[1]
     model = context.model("near_ceiling")
     for row in noisy.head(4).itertuples():
-        own = mean_gradient_plainly(model.model, tiny_tokenizer(), [row.text], [row.label])
+        own = mean_gradient_plainly(
+            model.model, prefix_of(model), tiny_tokenizer(), [row.text], [row.label]
+        )
         difference = {name: value - clean[name] for name, value in own.items()}
         norms = np.array(layer_norms_plainly(difference, prefix_of(model), "L2"))
         found = table[table["example"] == row.example].sort_values("layer")["weight"]

@@ -30,7 +30,7 @@ def make_context(architecture: str, layers: int, n: int = 60) -> Context:
     rows["example"] = np.arange(n)
     models = {
         role: BlockModel(tiny_model(architecture, layers=layers, seed=seed))
-        for seed, role in enumerate(("memorised", "frozen"))
+        for seed, role in enumerate(("memorised", "pretrained"))
     }
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
     return Context.of(rows, encoded, models, techniques=TechniquesConfig(probing=CONFIG))
@@ -47,7 +47,7 @@ def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(
     noisy = context.examples["noisy"].to_numpy().astype(np.int64)
     texts = context.examples["text"].tolist()
     chosen = [0, layers // 2, layers] if layers > 2 else [0, 1, 2]
-    for role, name, probed in (("memorised", "memorised", chosen), ("frozen", "pretrained", [1])):
+    for role, probed in (("memorised", chosen), ("pretrained", [1])):
         model = context.model(role)
         stack = f"{model.model.base_model_prefix}.{model.stack_path}"
         for layer in probed:
@@ -71,7 +71,7 @@ def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(
                     batch_size=8,
                 )
                 row = mlp[
-                    (mlp["model"] == name) & (mlp["layer"] == layer) & (mlp["probe_seed"] == seed)
+                    (mlp["model"] == role) & (mlp["layer"] == layer) & (mlp["probe_seed"] == seed)
                 ].iloc[0]
                 expected = f1_score(noisy[split.test], predicted[split.test], zero_division=0)
                 assert row["f1"] == pytest.approx(expected, abs=0.01)
@@ -98,7 +98,7 @@ def test_a_layer_that_marks_noisy_examples_gets_the_weight() -> None:
         context.examples,
         context.load_encoded,
         context.load_model,
-        {"memorised": states, "frozen": plain}.__getitem__,
+        {"memorised": states, "pretrained": plain}.__getitem__,
         techniques=TechniquesConfig(probing=ProbingConfig(seeds=3, epochs=40, learning_rate=3e-3)),
     )
     result = Probing().localise(marked, lambda _: None)

@@ -41,7 +41,7 @@ def make_context(architecture: str, layers: int, n: int = 30, **changes) -> Cont
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
     models = {
         role: BlockModel(tiny_model(architecture, layers=layers, seed=seed))
-        for seed, role in enumerate(("memorised", "frozen"))
+        for seed, role in enumerate(("memorised", "pretrained"))
     }
     config = RetrainingConfig(epochs=2, **changes)
     techniques = TechniquesConfig(retraining=config)
@@ -106,7 +106,7 @@ def test_a_model_that_cannot_resume_takes_whole_passes_with_the_same_losses() ->
     ]
     assert not models[0].can_resume
     context = Context.of(
-        rows, encoded, {"memorised": models[0], "frozen": models[1]}, seed=3, training=TRAINING,
+        rows, encoded, {"memorised": models[0], "pretrained": models[1]}, seed=3, training=TRAINING,
         techniques=TechniquesConfig(retraining=RetrainingConfig(epochs=1)),
     )  # fmt: skip
     found = Retraining().window(context, Window(2, 3), lambda _: None)
@@ -239,7 +239,7 @@ def test_a_window_whose_loss_is_not_a_number_leaves_the_others_standing() -> Non
     context = make_context("bert", 3)
     # Layer 2 of θ_P is broken: every window that contains it fails, and so does the full one.
     with torch.no_grad():
-        next(context.model("frozen").block(2).parameters()).fill_(float("nan"))
+        next(context.model("pretrained").block(2).parameters()).fill_(float("nan"))
     windows = list(all_windows(3))
     parts = [Retraining().window(context, window, lambda _: None) for window in windows]
     failed = [window for window, part in zip(windows, parts, strict=True) if "failure" in part]
@@ -252,3 +252,15 @@ def test_a_window_whose_loss_is_not_a_number_leaves_the_others_standing() -> Non
     assert len(result.windows) == 3
     assert result.details["failures"]["first_layer"].tolist() == [2, 1, 2]
     assert np.isfinite(result.layers["weight"]).all()
+
+
+def test_a_model_whose_padding_leaks_into_real_tokens_is_not_cached() -> None:
+    leaking = BlockModel(
+        tiny_model(
+            "nystromformer", hidden_size=32, num_attention_heads=4, intermediate_size=48,
+            segment_means_seq_len=64, num_landmarks=64,
+        )
+    )  # fmt: skip
+    assert leaking.can_resume
+    assert not leaking.ignores_padding
+    assert BlockModel(tiny_model("bert")).ignores_padding

@@ -8,18 +8,24 @@ import torch
 
 
 def mean_gradient_plainly(
-    model: Any, tokenizer: Any, texts: list[str], labels: list[int], objective: str = "nll"
+    model: Any,
+    prefix: str,
+    tokenizer: Any,
+    texts: list[str],
+    labels: list[int],
+    objective: str = "nll",
 ) -> dict[str, Any]:
-    """The gradient of −loss(x, label) by parameter name, averaged over the examples."""
+    """Gradient of −loss(x, label) of the layers' parameters, averaged over the examples."""
     model.eval()
-    sums = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    layers = {n: p for n, p in model.named_parameters() if n.startswith(f"{prefix}.")}
+    sums = {name: torch.zeros_like(parameter) for name, parameter in layers.items()}
     for text, label in zip(texts, labels, strict=True):
         model.zero_grad()
         logits = model(**tokenizer([text], truncation=True, return_tensors="pt")).logits[0]
         gains = torch.log_softmax(logits, dim=0) if objective == "nll" else logits
         loss = -gains[label]
         (-loss).backward()
-        for name, parameter in model.named_parameters():
+        for name, parameter in layers.items():
             if parameter.grad is not None:
                 sums[name] += parameter.grad
     model.zero_grad()

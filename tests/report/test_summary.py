@@ -154,3 +154,14 @@ def test_the_heat_map_fits_80_columns_at_any_depth(n: int, colour: bool) -> None
     if not colour:
         assert max(map(len, lines)) <= 78
         assert len(lines) == 2 * n + 3
+
+
+def test_nothing_is_said_of_window_sizes_that_were_not_tried() -> None:
+    table = windows(6, lambda w: w.size / 6)
+    only_two = methods(table[table["size"].isin([2, 6])])["swapping"]
+    assert only_two["layers_to_undo"] is None
+    assert only_two["strongest_single_layer"] is None
+    assert only_two["m_cog"] is not None
+    up_to_two = methods(table[table["size"].isin([1, 2, 6])])["swapping"]
+    assert up_to_two["layers_to_undo"] is None
+    assert up_to_two["strongest_single_layer"]["undoes"] == pytest.approx(1 / 6)

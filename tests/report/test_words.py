@@ -64,13 +64,13 @@ def test_full_agreement_is_said_with_the_range_of_correlations() -> None:
     )
     assert words == (
         "All 3 techniques agree on the order of the layers (ρ 0.94 to 1.00; "
-        "the most in layers 5 and 6)."
+        "most weight in layers 5 and 6)."
     )
 
 
 def test_a_common_peak_and_a_single_correlation_are_not_a_list() -> None:
     words = said(agreement(summary(swapping=technique(RISING), retraining=technique(RISING))))
-    assert words.endswith("(ρ 1.00; the most in layer 6).")
+    assert words.endswith("(ρ 1.00; most weight in layer 6).")
 
 
 def test_one_that_differs_is_named_with_its_peak() -> None:
@@ -85,8 +85,8 @@ def test_one_that_differs_is_named_with_its_peak() -> None:
         )
     )
     assert words == (
-        "Swapping, retraining and gradients agree on the order of the layers (ρ 0.94 to 1.00; the "
-        "most in layers 5 and 6); probing does not (the most in layer 2 for probing)."
+        "Swapping, retraining and gradients agree on the order of the layers (ρ 0.94 to 1.00; "
+        "most weight in layers 5 and 6); probing does not (most in layer 2)."
     )
 
 
@@ -103,7 +103,7 @@ def test_two_that_differ_are_both_named() -> None:
     )
     assert words.startswith("Swapping and retraining agree")
     assert words.endswith(
-        "; probing and gradients do not (the most in layer 2 for probing and layer 1 for "
+        "; probing and gradients do not (most weight in layer 2 for probing and layer 1 for "
         "gradients)."
     )
 
@@ -119,7 +119,7 @@ def test_disagreement_is_said_with_all_peaks() -> None:
         )
     )
     assert words == (
-        "The techniques disagree on the order of the layers: the most in layer 6 for swapping, "
+        "The techniques disagree on the order of the layers: most weight in layer 6 for swapping, "
         "layer 1 for gradients and layer 2 for probing."
     )
 
@@ -128,16 +128,18 @@ def test_a_technique_alone_has_nothing_to_agree_with() -> None:
     assert agreement(summary(swapping=technique(RISING))) == ""
 
 
-def test_a_technique_without_weights_is_left_out() -> None:
+def test_a_technique_without_weights_is_said_to_have_none() -> None:
     nothing = technique(None)
-    assert agreement(summary(swapping=technique(RISING), probing=nothing)) == ""
+    assert agreement(summary(swapping=technique(RISING), probing=nothing)) == (
+        "Probing gave no layer any weight."
+    )
     words = said(
         agreement(
             summary(probing=nothing, swapping=technique(RISING), retraining=technique(RISING))
         )
     )
-    assert "probing" not in words
-    assert words.startswith("All 2 techniques agree")
+    assert words.startswith("Swapping and retraining agree")
+    assert words.endswith("; probing gave no layer any weight.")
     assert agreement(summary(swapping=nothing, probing=nothing)) == ""
 
 
@@ -152,8 +154,8 @@ def test_three_layers_are_too_few_to_compare() -> None:
     same = [1.0, 3.0, 2.0]
     words = said(agreement(summary(swapping=technique(same), gradients=technique([3.0, 1.0, 2.0]))))
     assert words == (
-        "With so few layers (3) profiles cannot be compared; the most in layer 2 for swapping and "
-        "layer 1 for gradients."
+        "With so few layers (3) profiles cannot be compared; most weight in layer 2 for swapping "
+        "and layer 1 for gradients."
     )
     four = said(agreement(summary(swapping=technique([*same, 4.0]), b=technique([*same, 4.0]))))
     assert four.startswith("All 2 techniques agree")

@@ -169,7 +169,7 @@ def test_stopping_at_a_perfect_score_changes_nothing(monkeypatch: pytest.MonkeyP
 
     plain = probes.f1
     # Scores that never reach 1 keep every probe going to the end.
-    monkeypatch.setattr(probes, "f1", lambda *args: plain(*args) / 2)
+    monkeypatch.setattr(probes, "f1", lambda *args, **options: plain(*args, **options) / 2)
     full = train_probes(features, labels, 2, splits, QUICK)
     np.testing.assert_array_equal(stopped.predicted, full.predicted)
     np.testing.assert_array_equal(stopped.epoch, full.epoch)
@@ -281,3 +281,11 @@ def test_the_plain_states_are_those_of_transformers(
             ours = hidden_states_plainly(model, tokenizer, texts, layer, stack, pooling)
             theirs = states[layer][0, 0 if pooling == "first" else -1]
             torch.testing.assert_close(ours[text_index], theirs)
+
+
+def test_two_classes_can_be_scored_by_their_mean_as_class_probes_are() -> None:
+    generator = np.random.default_rng(0)
+    truth, predicted = generator.integers(0, 2, 50), generator.integers(0, 2, (3, 50))
+    for row, score in zip(predicted, f1(predicted, truth, 2, macro=True), strict=True):
+        assert score == pytest.approx(f1_score(truth, row, average="macro"))
+    assert not np.allclose(f1(predicted, truth, 2, macro=True), f1(predicted, truth, 2))

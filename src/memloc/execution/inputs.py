@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from memloc.execution.job import Job
 from memloc.execution.tasks import read_task
 from memloc.methods.base import CACHE_MEMORY, Context, Role
 from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, load_classifier
+from memloc.models.load import Classifier, load_classifier, set_padding
 from memloc.models.names import ModelSource
 from memloc.store.store import Store
 
@@ -47,14 +47,23 @@ def forget_context() -> None:
 def _make_context(job: Job, store: Store) -> Context:
     task = read_task(store, job.needs["data"])
 
+    # Inputs are encoded the way of the model that memorised, or of the only one there is.
+    reference: Role = next(
+        (r for r in get_args(Role) if r in job.needs or r in job.where["models"]), "pretrained"
+    )
+
     @cache
     def classifier(role: Role) -> Classifier:
-        return _load_role(job, store, task, role)
+        found = _load_role(job, store, task, role)
+        if role != reference:
+            # Heads find the last real token by the padding id, so all must know the same one.
+            set_padding(found.blocks.model, classifier(reference).codec.pad_id)
+        return found
 
     @cache
     def encoded() -> Encoded:
-        role = next(r for r in ("memorised", "near_ceiling", "frozen") if _has(job, r))
-        return encode(task.train, classifier(role).codec, job.identity["model"]["pair_format"])
+        codec = classifier(reference).codec
+        return encode(task.train, codec, job.identity["model"]["pair_format"])
 
     @cache
     def states(role: Role) -> Tensor:
@@ -75,16 +84,14 @@ def _make_context(job: Job, store: Store) -> Context:
     )
 
 
-def _has(job: Job, role: str) -> bool:
-    return role in job.needs or role in job.where.get("models", {})
-
-
 def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
-    """A model as somebody fine-tuned it, or the pre-trained one with stored weights over it."""
-    if role not in job.needs:
+    """As somebody fine-tuned it, or the pre-trained one, perhaps with stored weights over it."""
+    if role in job.where["models"]:
         return load(job, task, ModelSource(**job.where["models"][role]), new_head=False)
-    artefact = store.open(*job.needs[role])
     classifier = load(job, task, ModelSource(**job.where["source"]), new_head=True)
+    if role == "pretrained":
+        return classifier
+    artefact = store.open(*job.needs[role])
     name = "near_ceiling" if role == "near_ceiling" else "final"
     put_weights(classifier.blocks, artefact.tensors(f"{name}.safetensors"))
     return classifier

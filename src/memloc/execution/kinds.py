@@ -7,7 +7,7 @@ from typing import cast
 
 from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
-from memloc.data.encode import encode
+from memloc.data.encode import encode, evaluation_batches
 from memloc.execution.inputs import context_for, forget_context, load
 from memloc.execution.job import Job, Output, Report
 from memloc.execution.tasks import read_task
@@ -15,7 +15,7 @@ from memloc.methods import find_method
 from memloc.methods.base import Role, WindowedMethod
 from memloc.models.load import load_classifier
 from memloc.models.names import ModelSource
-from memloc.models.states import pooled_states
+from memloc.models.states import BATCH, pooled_states
 from memloc.store.store import Store
 from memloc.training.learners import HeadOnly, WholeModel
 from memloc.training.loop import TrainingData, fine_tune
@@ -33,7 +33,8 @@ def model(job: Job, store: Store, report: Report) -> Output:
         ),
         n_labels=2,
     )
-    return Output(values={"facts": {"layers": classifier.blocks.n_layers}})
+    blocks = classifier.blocks
+    return Output(values={"facts": {"layers": blocks.n_layers, "pooling": blocks.pooling}})
 
 
 def train(job: Job, store: Store, report: Report) -> Output:
@@ -73,10 +74,11 @@ def states(job: Job, store: Store, report: Report) -> Output:
     """States of all layers where the head reads them, for everything that looks at states."""
     context = context_for(job, store)
     role = cast(Role, job.identity["role"])
-    found = pooled_states(context.model(role), context.encoded, report)
-    return Output(
-        tensors={"states": {"states": found}}, costs={"peak_memory_bytes": _peak_memory()}
-    )
+    model = context.model(role)
+    found = pooled_states(model, context.encoded, report)
+    batches = len(list(evaluation_batches(context.encoded, BATCH)))
+    costs = {"block_passes": model.n_layers * batches, "peak_memory_bytes": _peak_memory()}
+    return Output(tensors={"states": {"states": found}}, costs=costs)
 
 
 def window(job: Job, store: Store, report: Report) -> Output:

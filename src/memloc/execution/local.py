@@ -66,8 +66,11 @@ class Executor:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Stop the workers."""
+        """Stop the workers, and free what this process kept if it did the work."""
         self.pool.stop()
+        inputs = sys.modules.get("memloc.execution.inputs")
+        if inputs is not None:
+            inputs.forget_context()
 
     def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
         """Compute all jobs that are not in the store yet.

@@ -14,7 +14,9 @@ from memloc.models.names import ModelSource
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
-MODEL_REVISION = 1
+MODEL_REVISION = 2
+FROZEN_SEED = 1
+"""Of the head of the frozen model: the same for all model seeds, so that they can share it."""
 PASSES = {"swapping": 12.0, "gradients": 4.0, "probing": 6.0}
 """Rough cost of a technique, in passes of the data through the model."""
 
@@ -95,7 +97,7 @@ class Planner:
         epochs = self.training.epochs
         cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self._job("train", title, identity, {}, cost)
+        return self._job("train", title, {**identity, **self._trains()}, {}, cost)
 
     def methods(
         self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
@@ -120,14 +122,17 @@ class Planner:
                 elif need in models:
                     needs[need] = models[need]
             settings = self.techniques.model_dump(mode="json", include=set(declared(name).settings))
+            # States come from jobs of their own, whose keys stand for the models behind them.
+            roles = tuple(need for need in declared(name).needs if ":" not in need)
             identity = {"method": name, "revision": declared(name).revision, "seed": seed}
             if not declared(name).windowed:
                 results[name] = self._job(
                     "localise",
                     f"{name}{of}",
-                    {**identity, "settings": settings},
+                    {**identity, "settings": settings, **self._looks()},
                     needs,
                     PASSES.get(name, 5.0),
+                    roles,
                 )
                 continue
             own = {key: value for key, value in settings.items() if key != "window_sizes"}
@@ -135,9 +140,10 @@ class Planner:
                 f"window:{window.first}-{window.last}": self._job(
                     "window",
                     f"{name}{of}, {words(window)}",
-                    {**identity, "settings": own, "window": list(window)},
+                    {**identity, "settings": own, "window": list(window), **self._trains()},
                     needs,
                     self._window_cost(window),
+                    roles,
                     group=f"{name}{of}",
                 )
                 for window in chosen_windows(self.n_layers, self.techniques.window_sizes)
@@ -150,7 +156,7 @@ class Planner:
             results[name] = self._job(
                 "localise",
                 f"{name}{of}, all windows",
-                {**identity, "settings": settings},
+                {**identity, "settings": settings, **self._looks()},
                 {role: job.artefact for role, job in windows.items()},
                 0.01,
                 group=f"{name}{of}",
@@ -159,9 +165,17 @@ class Planner:
 
     def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
         needs = {role: models[role]} if role in models else {}
-        whose = "the frozen model" if role == "frozen" else f"θ_M{of}"
-        identity = {"role": role, "revision": STATES_REVISION}
-        return self._job("states", f"states of {whose}", identity, needs, 1.5)
+        whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
+        identity = {"role": role, "revision": STATES_REVISION, **self._looks()}
+        return self._job("states", f"states of {whose}", identity, needs, 1.5, (role,))
+
+    def _trains(self) -> dict[str, Any]:
+        """For the identity of jobs that train something."""
+        return {"training": self.training.model_dump()}
+
+    def _looks(self) -> dict[str, Any]:
+        """For the identity of jobs that only look at trained models."""
+        return {"training": self.training.model_dump(include={"max_tokens", "dtype"})}
 
     def _window_cost(self, window: Window) -> float:
         above = self.n_layers - window.first + 1
@@ -175,23 +189,24 @@ class Planner:
         identity: dict[str, Any],
         needs: dict[str, Artefact],
         cost: float,
+        roles: tuple[str, ...] = (),
         group: str | None = None,
     ) -> Job:
+        given = {role: self.given[role] for role in roles if role in self.given}
         common: dict[str, Any] = {
             "model": {
                 "fingerprint": self.source.fingerprint,
                 "blocks": self.model.blocks,
                 "pair_format": self.model.pair_format,
             },
-            "training": self.training.model_dump(),
         }
-        if self.given:
-            common["models"] = {role: given.fingerprint for role, given in self.given.items()}
+        if given:
+            common["models"] = {role: source.fingerprint for role, source in given.items()}
         where = {
             **self.where,
             "source": asdict(self.source),
             "trust_remote_code": self.model.trust_remote_code,
-            "models": {role: asdict(given) for role, given in self.given.items()},
+            "models": {role: asdict(source) for role, source in given.items()},
         }
         return Job(
             kind, title, {**common, **identity}, {"data": self.data, **needs}, where, cost, group
@@ -205,7 +220,7 @@ def plan_run(
     planner = Planner(
         data, config.model, source, config.training, config.techniques, n_layers, where
     )
-    frozen = planner.train("frozen", min(config.seeds), "frozen model: train the head alone")
+    frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
     seeds = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""

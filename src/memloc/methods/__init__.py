@@ -24,6 +24,10 @@ class UnknownMethod(MemlocError):
     """No technique has that name."""
 
 
+class NoSingleState(MemlocError):
+    """The head of a model does not read a single position."""
+
+
 class TooFewExamples(MemlocError):
     """A technique needs more noisy or clean examples."""
 
@@ -36,7 +40,7 @@ class Declared:
     needs: tuple[str, ...]
     settings: tuple[str, ...]
     windowed: bool = False
-    smallest_group: int = 1
+    smallest_group: int = 0
     """Noisy examples, and clean ones, that it needs at least."""
     holds_out_clean: bool = False
     """Whether it sets aside as many clean examples as there are noisy ones, and needs more."""
@@ -102,6 +106,24 @@ def check_enough_examples(names: tuple[str, ...], noisy: int, clean: int) -> Non
             raise TooFewExamples(
                 f"{name} needs more clean examples than noisy ones, to hold out as many, and there "
                 f"are {clean} clean and {noisy} noisy; leave it out with --methods"
+            )
+
+
+def check_pooling(names: tuple[str, ...], pooling: str) -> None:
+    """Complain, before any work, if a technique looks at the state a head reads and there is none.
+
+    Raises:
+        NoSingleState: Naming the technique.
+    """
+    if pooling != "other":
+        return
+    others = [n for n in names if not any(need.startswith("states:") for need in declared(n).needs)]
+    for name in names:
+        if name not in others:
+            remedy = f"leave it out: --methods {','.join(others or ['swapping'])}"
+            raise NoSingleState(
+                f"{name} looks at the state the head reads, but the head of this model does not "
+                f"read the first or the last token alone; {remedy}"
             )
 
 

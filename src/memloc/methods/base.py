@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Report = Callable[[float], None]
 Tables = dict[str, pd.DataFrame]
-Role = Literal["memorised", "near_ceiling", "original", "frozen"]
-"""θ_M2, θ_M1, θ_O, and the frozen model, whose layers are θ_P's."""
+Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
+"""θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
 
 CACHE_MEMORY = 2**30
 """Bytes of states a process keeps in memory before it uses a file."""

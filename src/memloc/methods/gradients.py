@@ -124,7 +124,7 @@ class Gradients:
                 "technique": self.name,
                 "example": np.repeat(examples, n_layers),
                 "layer": np.tile(np.arange(1, n_layers + 1), len(examples)),
-                "weight": np.concatenate([to_weights(values / scale) for values in norms]),
+                "weight": np.concatenate([_own_weights(values / scale) for values in norms]),
             }
         )
 
@@ -172,8 +172,10 @@ def mean_gradient(
             part = order[start : start + BATCH]
             total = target.total(model, part)
             if not torch.isfinite(total):
+                loss = float(total.detach())
                 raise MethodFailed(
-                    f"the loss of the model is {float(total.detach())}, so it has no gradient"
+                    f"the loss of the model is {loss}, so it has no gradient; check its weights, "
+                    "or leave out gradients"
                 )
             total.backward()
             advance(len(part))
@@ -221,12 +223,18 @@ def layer_norms(gradient: Gradient, norm: Norm) -> np.ndarray:
     return np.array(sums) ** (1 / power)
 
 
+def _own_weights(values: np.ndarray) -> np.ndarray:
+    """The same for one example; it has none if its gradient is zero."""
+    return to_weights(values) if values.sum() > 0 else np.full(len(values), np.nan)
+
+
 def to_weights(values: np.ndarray) -> np.ndarray:
     """Values that sum to 1."""
     total = values.sum()
     if not np.isfinite(total) or total <= 0:
         raise MethodFailed(
-            "the gradients are zero or not finite in some layer, so they cannot be compared"
+            "the gradients are zero or not finite in some layer, so they cannot be compared; try "
+            "--undivided or --gradient-objective gold_logit"
         )
     weights: np.ndarray = values / total
     return weights

@@ -27,7 +27,7 @@ class Probing:
 
     name = "probing"
     revision = 1
-    needs = ("states:memorised", "states:frozen")
+    needs = ("states:memorised", "states:pretrained")
     settings = ("probing",)
     smallest_group = 10
 
@@ -37,7 +37,7 @@ class Probing:
         noisy = context.examples["noisy"].to_numpy().astype(np.int64)
         states = context.pooled_states("memorised")
         # The baseline is one more feature set: it trains together with the layers.
-        features = torch.cat([states, context.pooled_states("frozen")[1:2]])
+        features = torch.cat([states, context.pooled_states("pretrained")[1:2]])
         splits = [split_examples(noisy, seed) for seed in range(config.seeds)]
         weights = (config.clean_weight, config.noisy_weight)
         mlp = train_probes(features, noisy, 2, splits, config, class_weights=weights, report=report)

@@ -47,7 +47,7 @@ class Retraining:
 
     name = "retraining"
     revision = 1
-    needs = ("memorised", "frozen")
+    needs = ("memorised", "pretrained")
     settings = ("window_sizes", "retraining")
     windowed = True
     holds_out_clean = True
@@ -80,7 +80,7 @@ class Retraining:
         try:
             found = retrain_window(
                 memorised,
-                context.model("frozen"),
+                context.model("pretrained"),
                 context.encoded,
                 torch.tensor(context.examples["label"].to_numpy()),
                 rows,
@@ -124,10 +124,11 @@ class Retraining:
             for window, part in zip(windows, parts, strict=True)
             if "failure" in part
         }
-        if max(windows, key=lambda window: window.size) in failed:
+        full = max(windows, key=lambda window: window.size)
+        if full in failed:
             raise MethodFailed(
                 f"{len(failed)} of {len(windows)} windows could not be retrained, the full one "
-                f"among them: {next(iter(failed.values()))}"
+                f"among them: {failed[full]}"
             )
         chosen = tuple(window for window in windows if window not in failed)
         parts = [part for part in parts if "failure" not in part]
@@ -197,7 +198,7 @@ def divide(noisy: np.ndarray, seed: int) -> Rows:
     if len(clean) <= len(wrong):
         raise MethodFailed(
             f"retraining needs more clean examples than noisy ones, and there are {len(clean)} "
-            f"clean and {len(wrong)} noisy"
+            f"clean and {len(wrong)} noisy; leave it out with --methods"
         )
     held_out = np.random.default_rng(seed).choice(clean, len(wrong), replace=False)
     return Rows(np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)]))
@@ -243,7 +244,7 @@ def retrain_window(
 
 
 def _cacheable(model: BlockModel, config: RetrainingConfig) -> bool:
-    return model.can_resume and not config.frozen_dropout
+    return model.can_resume and model.ignores_padding and not config.frozen_dropout
 
 
 def _cache(context: Context, model: BlockModel) -> StateCache:

@@ -64,6 +64,7 @@ class BlockModel:
         self.pooling: str = findings.pooling
         self.can_resume: bool = findings.resume_problem is None
         self.resume_problem: str | None = findings.resume_problem
+        self.ignores_padding: bool = findings.ignores_padding
 
     # --- facts -----------------------------------------------------------------------------------
 

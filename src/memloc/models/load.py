@@ -152,9 +152,14 @@ def agree_on_padding(model: Any, tokenizer: Any, name: str) -> int:
                 "set tokenizer.pad_token and save it again"
             )
         tokenizer.pad_token = tokenizer.eos_token
-    config.pad_token_id = tokenizer.pad_token_id
-    model.config.pad_token_id = tokenizer.pad_token_id
+    set_padding(model, int(tokenizer.pad_token_id))
     return int(tokenizer.pad_token_id)
+
+
+def set_padding(model: Any, pad_id: int) -> None:
+    """Tell the model which token is padding."""
+    model.config.get_text_config().pad_token_id = pad_id
+    model.config.pad_token_id = pad_id
 
 
 def separator_of(tokenizer: Any, config: Any) -> str:

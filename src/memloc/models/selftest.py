@@ -32,6 +32,8 @@ class Findings:
     groups: ParameterGroups
     pooling: str
     resume_problem: str | None
+    ignores_padding: bool
+    """Whether real tokens get the same states whatever the states of padding are."""
 
 
 def examine(model: BlockModel) -> Findings:
@@ -49,9 +51,10 @@ def examine(model: BlockModel) -> Findings:
         pooling = _find_pooling(model, batch)
         if problem is None and pooling != "other" and not _tail_agrees(model, batch, pooling):
             pooling = "other"
+        ignores = problem is None and _ignores_padding(model, batch)
     for parameter, flag in requires_grad:
         parameter.requires_grad_(flag)
-    return Findings(_group(model, early), pooling, problem)
+    return Findings(_group(model, early), pooling, problem, ignores)
 
 
 def _two_rows(model: BlockModel) -> dict[str, Tensor]:
@@ -153,6 +156,15 @@ def _resume_problem(model: BlockModel, batch: dict[str, Tensor]) -> str | None:
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         return f"{type(error).__name__} when layers are skipped"
     return None
+
+
+def _ignores_padding(model: BlockModel, batch: dict[str, Tensor]) -> bool:
+    """Whether padding may be replaced by zeros in a stored state."""
+    middle = model.n_layers // 2
+    states, logits = model.states(batch)
+    emptied = states[middle] * batch["attention_mask"][:, :, None].to(states[middle].dtype)
+    found = model.resume(emptied, batch, middle)
+    return torch.allclose(found, logits, rtol=1e-4, atol=1e-5)
 
 
 def _find_pooling(model: BlockModel, batch: dict[str, Tensor]) -> str:

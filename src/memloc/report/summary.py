@@ -11,8 +11,9 @@ import pandas as pd
 import memloc
 from memloc.analysis.agreement import compare_profiles
 from memloc.analysis.windows import centre_of_gravity, error_matrix
-from memloc.config import RunConfig
+from memloc.config import RunConfig, TechniquesConfig
 from memloc.data.task import Task
+from memloc.methods import declared
 from memloc.report.words import agreement, caveats, interpret, lead_technique
 
 NEARLY_ALL = 0.95
@@ -34,9 +35,9 @@ def summarise_run(
         "noisy_examples": int(noisy.sum()),
         "seeds": list(config.seeds),
         "training": summarise_training(tables["history"], tables["costs"]),
-        "methods": summarise_methods(tables),
+        "methods": summarise_methods(tables, config.techniques),
     }
-    summary["memorised_share"] = summary["training"]["noisy_accuracy"]
+    summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
     finish(summary, tables)
     return summary
 
@@ -57,9 +58,10 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
     """Final accuracies, averaged over seeds."""
     last = history[history["epoch"] == history["epoch"].max()]
 
-    def accuracy(state: str, split: str) -> float:
+    def accuracy(state: str, split: str) -> float | None:
+        """None if that model is missing, because its training failed."""
         rows = last[(last["state"] == state) & (last["split"] == split)]
-        return float(rows["accuracy"].mean())
+        return _number(rows["accuracy"].mean())
 
     epochs = costs.loc[costs["job"] == "memorised", "memorised_epoch"]
     return {
@@ -74,8 +76,13 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
     }
 
 
-def summarise_methods(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged."""
+def summarise_methods(
+    tables: dict[str, pd.DataFrame], techniques: TechniquesConfig | None = None
+) -> dict[str, Any]:
+    """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged.
+
+    With the settings of the techniques and a table of costs, these are attached.
+    """
     found: dict[str, Any] = {}
     for technique, layers in tables["layers"].groupby("technique", sort=False):
         result = _summarise_layers(layers)
@@ -86,7 +93,8 @@ def summarise_methods(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
                 result |= summarise(rows)
         if "examples" in tables and "windows" in tables:
             examples = tables["examples"]
-            result |= _summarise_examples(examples[examples["technique"] == technique])
+            single = result.get("strongest_single_layer") is not None
+            result |= _summarise_examples(examples[examples["technique"] == technique], single)
         if "failures" in tables:
             failures = tables["failures"][tables["failures"]["technique"] == technique]
             result["failed_windows"] = [
@@ -95,8 +103,23 @@ def summarise_methods(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
                     failures["first_layer"], failures["last_layer"], failures["reason"], strict=True
                 )
             ]
+        if techniques is not None:
+            names = set(declared(str(technique)).settings)
+            result["settings"] = techniques.model_dump(mode="json", include=names)
+        if "costs" in tables:
+            result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result
     return found
+
+
+def _summarise_costs(costs: pd.DataFrame, technique: str) -> dict[str, Any]:
+    """Over all seeds; without the models and states that techniques share."""
+    rows = costs[costs["job"] == technique]
+    return {
+        "seconds": _number(rows["seconds"].sum()),
+        "peak_memory_bytes": int(rows["peak_memory_bytes"].max()),
+        "block_passes": int(rows["block_passes"].fillna(0).sum()),
+    }
 
 
 def _by_seed(table: pd.DataFrame) -> list[pd.DataFrame]:
@@ -144,9 +167,10 @@ def _summarise_windows(windows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _summarise_examples(examples: pd.DataFrame) -> dict[str, Any]:
+def _summarise_examples(examples: pd.DataFrame, single: bool) -> dict[str, Any]:
+    """How many examples one layer undoes, if windows of one layer were tried."""
     memorised = examples[examples["memorised"]]
-    if not len(memorised):
+    if not len(memorised) or not single:
         return {"examples_undone_by_one_layer": None}
     alone = memorised["smallest_window"].eq(1).fillna(False)
     return {"examples_undone_by_one_layer": _number(alone.mean())}
@@ -169,6 +193,8 @@ def _layers_to_undo(windows: pd.DataFrame, full: float) -> int | None:
         return None
     errors = windows.groupby(["size", "first_layer"])["noisy_error"].mean()
     best = errors.groupby("size").max() / full
+    if best.index.tolist() != list(range(1, len(best) + 1)):
+        return None  # some sizes were not tried, and a smaller one might do
     enough = [int(size) for size in best.index[best >= NEARLY_ALL]]
     return min(enough, default=None)
 

@@ -46,11 +46,11 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
 
 
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
-    methods = {n: r for n, r in summary["methods"].items() if r["m_cog"] is not None}
-    if methods:
+    methods = summary["methods"]
+    if any(result["m_cog"] is not None for result in methods.values()):
         console.print(_section("Where? Layer weights by technique"))
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
-    windowed = {name: r for name, r in methods.items() if "full_error" in r}
+    windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
     for name, result in windowed.items():
         console.print(
             _section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
@@ -117,7 +117,8 @@ def _accuracies(training: dict[str, Any]) -> Table:
         ("on flipped labels, head only", "frozen_noisy_accuracy", None, None),
     )
     for title, *keys in rows:
-        table.add_row(title, *("" if key is None else f"{training[key]:.3f}" for key in keys))
+        values = [None if key is None else training[key] for key in keys]
+        table.add_row(title, *("" if value is None else f"{value:.3f}" for value in values))
     return table
 
 
@@ -211,7 +212,10 @@ def profiles(methods: dict[str, dict[str, Any]]) -> Table:
 
 
 def _bar(weights: list[float], layer: int, width: int) -> Text:
-    weight, top = weights[layer - 1], max(weights) or 1.0
+    weight = weights[layer - 1]
+    if weight is None:
+        return Text(f"{' ' * width}     -")
+    top = max(weights) or 1.0
     length = round(weight / top * width)
     line = Text("█" * length, style="cyan")
     line.append(f"{' ' * (width - length)} {weight:.3f}", style="default")
@@ -219,5 +223,7 @@ def _bar(weights: list[float], layer: int, width: int) -> Text:
 
 
 def _centre(result: dict[str, Any]) -> str:
+    if result["m_cog"] is None:
+        return "-"
     spread = result["m_cog_spread"]
     return f"{result['m_cog']:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")

@@ -77,8 +77,15 @@ def peak(result: dict[str, Any]) -> int:
 def agreement(summary: dict[str, Any]) -> str:
     """One sentence on where the techniques agree and where not; empty if there is one alone."""
     methods = {n: r for n, r in summary["methods"].items() if r["m_cog"] is not None}
-    if len(methods) < 2:
-        return ""
+    empty = [name for name in summary["methods"] if name not in methods]
+    compared = _agreement(summary, methods, bool(empty)) if len(methods) > 1 else ""
+    if not empty or not methods:
+        return compared
+    without = f"{join(empty)} gave no layer any weight."
+    return f"{compared[:-1]}; {without}" if compared else without.capitalize()
+
+
+def _agreement(summary: dict[str, Any], methods: dict[str, Any], others_empty: bool) -> str:
     peaks = {name: peak(result) for name, result in methods.items()}
     if summary["layers"] < FEWEST:
         few = f"With so few layers ({summary['layers']}) profiles cannot be compared"
@@ -94,17 +101,20 @@ def agreement(summary: dict[str, Any]) -> str:
     rho = f"ρ {values[0]:.2f}" if len(values) == 1 else f"ρ {min(values):.2f} to {max(values):.2f}"
     tops = sorted({peaks[name] for name in group})
     top = f"layer {tops[0]}" if len(tops) == 1 else "layers " + join([str(t) for t in tops])
-    who = f"All {len(group)} techniques" if not others else join(list(group)).capitalize()
-    first = f"{who} agree on the order of the layers ({rho}; the most in {top})"
+    everybody = not others and not others_empty
+    who = f"All {len(group)} techniques" if everybody else join(list(group)).capitalize()
+    first = f"{who} agree on the order of the layers ({rho}; most weight in {top})"
     if not others:
         return f"{first}."
-    differ = "does not" if len(others) == 1 else "do not"
-    return f"{first}; {join(list(others))} {differ} ({_peaks(others)})."
+    if len(others) == 1:
+        name, layer = next(iter(others.items()))
+        return f"{first}; {name} does not (most in layer {layer})."
+    return f"{first}; {join(list(others))} do not ({_peaks(others)})."
 
 
 def _peaks(peaks: dict[str, int]) -> str:
     parts = [f"layer {layer} for {name}" for name, layer in peaks.items()]
-    return f"the most in {join(parts)}"
+    return f"most weight in {join(parts)}"
 
 
 def join(parts: list[str]) -> str:
@@ -124,7 +134,7 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             else "were --memorised and --original exchanged?"
         )
         found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
-    if training and training["original_accuracy"] < LEARNED:
+    if training and (training["original_accuracy"] or 1.0) < LEARNED:
         found.append(
             f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
             "them; train for more --epochs."
@@ -136,6 +146,17 @@ def caveats(summary: dict[str, Any]) -> list[str]:
                 f"{name.capitalize()} also loses {lost:.0%} of the clean labels, so it breaks more "
                 f"than memorisation; {remedy}."
             )
+    unreached = training and None in training.get("near_ceiling_epoch", [])
+    if "gradients" in summary["methods"] and unreached:
+        found.append(
+            "Training never passed the accuracy that marks θ_M1, so gradients were taken at its "
+            "end; train for more --epochs."
+        )
+    if "gradients" in summary["methods"] and summary.get("near_ceiling_known") is False:
+        found.append(
+            "Gradients were taken at the end of training, as θ_M1 was not given; give the "
+            "checkpoint of the epoch that first knew all labels with --near-ceiling."
+        )
     for name, result in summary["methods"].items():
         failed = result.get("failed_windows")
         if failed:

@@ -76,12 +76,14 @@ def split_examples(strata: np.ndarray, seed: int) -> Split:
     return Split(train, chosen, tested)
 
 
-def f1(predicted: np.ndarray, truth: np.ndarray, n_classes: int) -> np.ndarray:
-    """F1 over the last axis: of class 1 if there are two classes, else the macro mean.
+def f1(
+    predicted: np.ndarray, truth: np.ndarray, n_classes: int, *, macro: bool = False
+) -> np.ndarray:
+    """F1 over the last axis: of class 1 if there are two classes (unless `macro`), else the mean.
 
     As in scikit-learn, classes in neither labels nor predictions do not count in the mean.
     """
-    classes = np.array([1]) if n_classes == 2 else np.arange(n_classes)
+    classes = np.array([1]) if n_classes == 2 and not macro else np.arange(n_classes)
     guessed = predicted[..., None, :] == classes[:, None]
     true = truth == classes[:, None]
     hits = (guessed & true).sum(axis=-1)
@@ -122,6 +124,7 @@ def train_probes(
     class_weights: Sequence[float] | None = None,
     report: Callable[[float], None] = lambda _: None,
     seeds: Sequence[int] | None = None,
+    macro: bool = False,
 ) -> ProbeResult:
     """Train one probe per feature set and seed; the result does not depend on how they are grouped.
 
@@ -134,6 +137,7 @@ def train_probes(
         class_weights: Weight of each class in the loss.
         report: Called with the finished fraction.
         seeds: Probe seeds, which decide initial weights, order and dropout; 0, 1, ... by default.
+        macro: Select by macro F1 even with two classes, as class probes do (section 5).
     """
     seeds = range(config.seeds) if seeds is None else seeds
     if len(splits) != len(seeds):
@@ -150,7 +154,7 @@ def train_probes(
         for index, (column, group) in enumerate(parts):
             trained = _train_group(
                 features[group],
-                _Task(labels, n_classes, splits[column], class_weights),
+                _Task(labels, n_classes, splits[column], class_weights, macro),
                 config,
                 seeds[column],
                 partial(_report_part, report, index, len(parts)),
@@ -202,6 +206,7 @@ class _Task:
     n_classes: int
     split: Split
     class_weights: Sequence[float] | None
+    macro: bool
 
     def targets(self, indices: np.ndarray, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
         """Weight [n, 1] of every example in the mean of its batch, and that times its one-hot row.
@@ -354,7 +359,7 @@ def _train_group(
         report(epoch / config.epochs)
         if epoch < first:
             continue
-        scores = f1(stack.predict(held_out), truth, task.n_classes)
+        scores = f1(stack.predict(held_out), truth, task.n_classes, macro=task.macro)
         better = np.flatnonzero(scores > best[active])
         chosen.copy(stack, better, active[better])
         best[active[better]], selected[active[better]] = scores[better], epoch

@@ -15,6 +15,7 @@ from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
 from memloc.training.evaluate import EVALUATION_BATCH, autocast
+from memloc.training.loop import TrainingFailed
 
 
 def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
@@ -86,7 +87,13 @@ class WindowLearner:
         with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
             for start in range(0, len(rows), EVALUATION_BATCH):
                 places = order[start : start + EVALUATION_BATCH]
-                predicted[places] = self._logits(rows[places]).argmax(dim=-1).cpu().numpy()
+                logits = self._logits(rows[places])
+                if not torch.isfinite(logits).all():
+                    raise TrainingFailed(
+                        "the retrained model answers with NaN or infinite logits; lower "
+                        "--learning-rate"
+                    )
+                predicted[places] = logits.argmax(dim=-1).cpu().numpy()
         return predicted
 
     @contextlib.contextmanager
