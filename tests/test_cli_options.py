@@ -153,13 +153,13 @@ def test_without_options_the_techniques_have_their_usual_settings(command: str) 
         ),
         ("gradient_norm", "L2", TechniquesConfig(gradients=GradientsConfig(norm="L2"))),
         (
-            "subtract_clean",
-            False,
+            "keep_clean",
+            True,
             TechniquesConfig(gradients=GradientsConfig(subtract_clean=False)),
         ),
         (
-            "divide_by_frozen",
-            False,
+            "undivided",
+            True,
             TechniquesConfig(gradients=GradientsConfig(divide_by_frozen=False)),
         ),
         ("per_example", True, TechniquesConfig(gradients=GradientsConfig(per_example=True))),

@@ -22,9 +22,9 @@ from memloc.errors import MemlocError
 DATA, MODEL, TRAINING, TECHNIQUES = "Data", "Model", "Training", "Techniques"
 
 
-def option(flag: str, help: str, panel: str | None = None) -> Any:
+def option(flag: str, help: str, panel: str | None = None, show_default: bool = True) -> Any:
     """An option with its help text, under a heading of the help page."""
-    return typer.Option(flag, help=help, rich_help_panel=panel)
+    return typer.Option(flag, help=help, rich_help_panel=panel, show_default=show_default)
 
 
 Json = Annotated[bool, option("--json", "Print the result as JSON.")]
@@ -57,7 +57,7 @@ RetrainEpochs = Annotated[
 ]
 RetrainTail = Annotated[
     RetrainedTail,
-    option("--retrain-tail", "What learns beside the window (see docs/techniques.md).", TECHNIQUES),
+    option("--retrain-tail", "What learns beside the window.", TECHNIQUES),
 ]
 FrozenDropout = Annotated[
     bool, option("--frozen-dropout", "Dropout in frozen layers too: slower.", TECHNIQUES)
@@ -66,13 +66,11 @@ GradientObjective = Annotated[
     Objective, option("--gradient-objective", "What is differentiated.", TECHNIQUES)
 ]
 GradientNorm = Annotated[Norm, option("--gradient-norm", "Norm per layer.", TECHNIQUES)]
-SubtractClean = Annotated[
-    bool,
-    option("--subtract-clean/--keep-clean", "Subtract the clean gradient first?", TECHNIQUES),
+KeepClean = Annotated[
+    bool, option("--keep-clean", "Do not subtract the gradient of clean examples.", TECHNIQUES)
 ]
-DivideByFrozen = Annotated[
-    bool,
-    option("--divide-by-frozen/--undivided", "Divide by the frozen model's norm?", TECHNIQUES),
+Undivided = Annotated[
+    bool, option("--undivided", "Do not divide by the norm in the frozen model.", TECHNIQUES)
 ]
 PerExample = Annotated[
     bool, option("--per-example", "Also gradient weights of every noisy example.", TECHNIQUES)
@@ -97,8 +95,8 @@ def techniques_from(values: dict[str, Any]) -> TechniquesConfig:
         gradients=GradientsConfig.make(
             objective=values["gradient_objective"],
             norm=values["gradient_norm"],
-            subtract_clean=values["subtract_clean"],
-            divide_by_frozen=values["divide_by_frozen"],
+            subtract_clean=not values["keep_clean"],
+            divide_by_frozen=not values["undivided"],
             per_example=values["per_example"],
         ),
         probing=ProbingConfig.make(seeds=values["probe_seeds"], epochs=values["probe_epochs"]),

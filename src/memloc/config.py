@@ -123,7 +123,12 @@ class RetrainingConfig(_Frozen):
 class GradientsConfig(_Frozen):
     """Forgetting gradients (section 3.1, appendix E)."""
 
-    flags = {"objective": "--gradient-objective", "norm": "--gradient-norm"}
+    flags = {
+        "objective": "--gradient-objective",
+        "norm": "--gradient-norm",
+        "subtract_clean": "--keep-clean",
+        "divide_by_frozen": "--undivided",
+    }
 
     objective: Objective = Field(
         "nll", description="nll (the paper) or gold_logit (the authors' program)."
