@@ -142,6 +142,16 @@ def parse_bytes(text: str) -> int:
     return int(size)
 
 
+def check_workers(workers: int | None) -> None:
+    """At least one.
+
+    Raises:
+        MemlocError: If there are fewer.
+    """
+    if workers is not None and workers < 1:
+        raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`1,2,3` as numbers.
 

@@ -74,12 +74,22 @@ def test_the_head_reads_the_pooled_state_of_the_last_layer(architecture: str) ->
     torch.testing.assert_close(from_states, whole, rtol=1e-5, atol=1e-5)
 
 
-def test_the_size_of_batches_changes_no_state_and_reports_end_at_1() -> None:
+def test_the_size_of_batches_changes_no_state_and_reports_end_at_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, encoded = BlockModel(tiny_model("opt", layers=3)), encoded_texts(20)
     fractions: list[float] = []
-    small = pooled_states(model, encoded, fractions.append, size=6)
-    torch.testing.assert_close(small, pooled_states(model, encoded), rtol=1e-5, atol=1e-5)
+    large = pooled_states(model, encoded)
+    monkeypatch.setattr("memloc.models.states.BATCH", 6)
+    small = pooled_states(model, encoded, fractions.append)
+    torch.testing.assert_close(small, large, rtol=1e-5, atol=1e-5)
     assert fractions == [6 / 20, 12 / 20, 18 / 20, 1.0]
+
+
+def test_some_layers_alone_are_those_of_all() -> None:
+    model, encoded = BlockModel(tiny_model("gpt2", layers=3)), encoded_texts(9)
+    some = pooled_states(model, encoded, layers=(3, 1))
+    assert torch.equal(some, pooled_states(model, encoded)[[3, 1]])
 
 
 def test_probes_can_be_trained_on_pooled_states() -> None:

@@ -124,7 +124,20 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class TerminalProgress:
+class _Shown:
+    """What bars and lines do alike with jobs that bring no result."""
+
+    def fail(self: Progress, job: Job, words: str) -> None:
+        """Say why; for the estimate it is done."""
+        self.note(words)
+        self.advance(job, 1.0)
+
+    def drop(self: Progress, job: Job) -> None:
+        """For the estimate it is done."""
+        self.advance(job, 1.0)
+
+
+class TerminalProgress(_Shown):
     """A bar for every running job, and one for the whole."""
 
     def __init__(self, console: Console) -> None:
@@ -164,21 +177,12 @@ class TerminalProgress:
         """A full bar."""
         self.advance(job, 1.0)
 
-    def fail(self, job: Job, words: str) -> None:
-        """A line above the bars."""
-        self.note(words)
-        self.advance(job, 1.0)
-
-    def drop(self, job: Job) -> None:
-        """It counts as done."""
-        self.advance(job, 1.0)
-
     def note(self, words: str) -> None:
         """A line above the bars."""
         self.bars.console.print(f"Note: {words}", markup=False, highlight=False)
 
 
-class LogProgress:
+class LogProgress(_Shown):
     """A line when a job begins and ends, and now and then one in between."""
 
     def __init__(self, console: Console) -> None:
@@ -214,15 +218,6 @@ class LogProgress:
             self._line(f"done   {job.title}")
         elif job.kind != "window":
             self._line(f"done   {job.group}")
-
-    def fail(self, job: Job, words: str) -> None:
-        """A line."""
-        self.note(words)
-        self.advance(job, 1.0)
-
-    def drop(self, job: Job) -> None:
-        """It counts as done."""
-        self.advance(job, 1.0)
 
     def note(self, words: str) -> None:
         """A line."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +21,10 @@ Report = Callable[[float], None]
 
 
 def pooled_states(
-    model: BlockModel, encoded: Encoded, report: Report = lambda _: None, size: int = BATCH
+    model: BlockModel,
+    encoded: Encoded,
+    report: Report = lambda _: None,
+    layers: Sequence[int] | None = None,
 ) -> Tensor:
     """States 0..L of every example where the head reads them, all in one pass over the data.
 
@@ -29,10 +32,10 @@ def pooled_states(
         model: Any of the models; it is left as it was.
         encoded: The examples.
         report: Called with the finished fraction.
-        size: Examples per batch.
+        layers: Whose outputs to keep; None keeps 0..L.
 
     Returns:
-        Float32 [layers + 1, examples, width] in main memory.
+        Float32 [layers, examples, width] in main memory.
 
     Raises:
         ModelError: If the head does not read a single position.
@@ -42,20 +45,20 @@ def pooled_states(
             "the head of this model does not read the first or the last token alone, so there is "
             "no single state per layer to look at; leave out probing"
         )
-    states: Tensor | None = None
+    states = torch.empty(0, 0, 0)
+    kept = range(model.n_layers + 1) if layers is None else layers
     done = 0
-    with model.mode(training=False), torch.inference_mode():
-        for indices in evaluation_batches(encoded, size):
+    with model.mode(training=False), torch.no_grad():
+        for indices in evaluation_batches(encoded, BATCH):
             batch = encoded.batch(indices.tolist(), model.device)
-            found = [model.pooled(state, batch) for state in model.states(batch)[0]]
-            part = torch.stack(found).float().cpu()
-            if states is None:
+            found, _ = model.states(batch)
+            part = torch.stack([model.pooled(found[layer], batch) for layer in kept]).float().cpu()
+            if not states.numel():
                 states = torch.empty(part.shape[0], len(encoded), part.shape[2])
             states[:, torch.from_numpy(indices)] = part
             done += len(indices)
             report(done / len(encoded))
-    assert states is not None
-    return states.clone()  # a tensor made under inference_mode cannot be trained on
+    return states
 
 
 class StateCache:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from memloc.config import Dtype
-from memloc.data.encode import Encoded, evaluation_batches
+from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
-from memloc.training.evaluate import EVALUATION_BATCH, autocast, predict_logits
+from memloc.models.states import pooled_states
+from memloc.training.evaluate import autocast, predict_logits
 
 
 class Trainee(Protocol):
@@ -93,7 +94,9 @@ class HeadOnly(WholeModel):
         self.closed = tuple(n for n, _ in model.model.named_parameters() if n not in head)
         self.cached = model.can_resume and model.pooling != "other"
         if self.cached:
-            self.features = self._pooled_states(train), self._pooled_states(validation)
+            last = (model.n_layers,)
+            read = [pooled_states(model, part, layers=last) for part in (train, validation)]
+            self.features = tuple(states[0] if len(states) else states for states in read)
 
     def logits(self, indices: np.ndarray) -> Tensor:
         """From the stored states, if possible."""
@@ -123,15 +126,3 @@ class HeadOnly(WholeModel):
             return predict_logits(self.model, self.validation)
         logits: np.ndarray = self.model.tail(features.to(self.device)).float().cpu().numpy()
         return logits
-
-    def _pooled_states(self, encoded: Encoded) -> Tensor:
-        features = torch.empty(0)
-        with self.model.mode(training=False), torch.no_grad():
-            for indices in evaluation_batches(encoded, EVALUATION_BATCH):
-                batch = encoded.batch(indices.tolist(), self.device)
-                states, _ = self.model.states(batch)
-                pooled = self.model.pooled(states[-1], batch).cpu()
-                if not len(features):
-                    features = torch.empty(len(encoded), pooled.shape[1], dtype=pooled.dtype)
-                features[torch.from_numpy(indices)] = pooled
-        return features
