@@ -147,7 +147,7 @@ def _facts(windowed: dict[str, dict[str, Any]]) -> Table:
         "examples one layer undoes",
         [_percent(r["examples_undone_by_one_layer"]) for r in results],
     )
-    row("noisy labels undone by all layers", [_percent(r["full_error"]) for r in results])
+    row("undone by all layers", [_percent(r["full_error"]) for r in results])
     row("clean labels lost (mean)", [_percent(r["clean_error"], 1) for r in results])
     return table
 
