@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
+from memloc import cli
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
 
 
@@ -49,3 +50,31 @@ def labelled_rows(n: int, classes: int = 3, seed: int = 0) -> pd.DataFrame:
             label = generator.choice([c for c in range(classes) if c != original])
         rows.append({"text": text, "label": label, "original_label": original})
     return pd.DataFrame(rows)
+
+
+@pytest.fixture
+def memloc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run the command line in this process; returns exit code, standard output and error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()  # what the fixtures printed
+        monkeypatch.setattr("sys.argv", ["memloc", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return call
+
+
+def assert_one_sentence(code: int, out: str, err: str, words: str) -> None:
+    assert code == 2, (out, err)
+    assert out == ""
+    assert err.startswith("memloc: ")
+    assert err.count("\n") == 1
+    assert words in err

@@ -10,35 +10,14 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc import cli
 from memloc.results import write_results
-from tests.conftest import labelled_rows
+from tests.conftest import assert_one_sentence, labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
 QUICK = [
     *("--limit", "90", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1"),
     *("--retrain-epochs", "1", "--probe-epochs", "2", "--probe-seeds", "2"),
 ]
-
-
-@pytest.fixture
-def memloc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """Run the command line in this process; returns exit code, standard output and error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()  # what the fixtures printed
-        monkeypatch.setattr("sys.argv", ["memloc", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return call
 
 
 def files(folder: Path) -> set[str]:
@@ -56,6 +35,7 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(memloc, tiny_fol
     assert set(tables) == {
         *("windows", "layers", "predictions", "examples", "history", "costs"),
         *("retraining", "gradients", "probes"),
+        *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
     }
     summary = json.loads((folder / "summary.json").read_text())
     noisy = summary["noisy_examples"]
@@ -67,7 +47,7 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(memloc, tiny_fol
     )
     assert len(tables["probes"]) == 2 * (3 + 2) * 2  # MLP and linear, layers 0-3 and θ_P, 2 seeds
     code, out, _ = memloc("run", "--model", tiny_folder, "--task", "topics", *QUICK)
-    assert "Nothing to compute: all 15 jobs were in the store already." in out
+    assert "Nothing to compute: all 19 jobs were in the store already." in out
 
 
 def test_json_is_the_only_thing_on_standard_output(memloc, tiny_folder: Path) -> None:
@@ -174,7 +154,7 @@ def test_window_sizes_limit_the_work_and_keep_the_full_window(memloc, tiny_folde
     # All windows later: those of size 1 and the full one are there already.
     code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--json",
                             "--methods", "swapping,retraining")  # fmt: skip
-    assert json.loads(out)["jobs"] == {"computed": 4, "reused": 7}
+    assert json.loads(out)["jobs"] == {"computed": 4, "reused": 12}
 
 
 def test_a_small_cache_memory_gives_the_same_result_from_a_file(memloc, tiny_folder: Path) -> None:
@@ -347,14 +327,6 @@ BAD_DATA = {
     "unknown task": (lambda: "questoins", "did you mean 'questions'"),
     "unreadable ending": (lambda: write("x.xlsx", "x"), "x.xlsx has an ending"),
 }
-
-
-def assert_one_sentence(code: int, out: str, err: str, words: str) -> None:
-    assert code == 2, (out, err)
-    assert out == ""
-    assert err.startswith("memloc: ")
-    assert err.count("\n") == 1
-    assert words in err
 
 
 @pytest.mark.parametrize("case", BAD_DATA)

@@ -14,6 +14,7 @@ from memloc.cli_options import (
     Blocks,
     CacheMemory,
     DeviceOption,
+    Explain,
     FrozenDropout,
     GradientNorm,
     GradientObjective,
@@ -131,6 +132,7 @@ def localise_command(
     probe_seeds: ProbeSeeds = 5,
     probe_epochs: ProbeEpochs = 100,
     cache_memory: CacheMemory = "1GB",
+    explain: Explain = None,
     workers: Annotated[
         int | None,
         option("--workers", "Processes for retraining, one thread each (default: cores)."),
@@ -195,7 +197,7 @@ def localise_command(
         "pair_column": pair_column, "label_column": label_column,
         "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
         "training": training.model_dump(), "seed": seed, "device": device, "methods": names,
-        "techniques": techniques.model_dump(mode="json"),
+        "techniques": techniques.model_dump(mode="json"), "explain": explain,
     }  # fmt: skip
     with (
         one_thread(),
@@ -219,6 +221,7 @@ def localise_command(
             workers=workers,
             cache_memory=memory,
             progress=make_progress(Console(stderr=True)),
+            explain=explain,
         )
     write_results(out, tables, summary, settings)
     if as_json:

@@ -20,6 +20,7 @@ from memloc.config import (
 from memloc.errors import MemlocError
 
 DATA, MODEL, TRAINING, TECHNIQUES = "Data", "Model", "Training", "Techniques"
+EXPLANATION = "Explanation"
 
 
 def option(flag: str, help: str, panel: str | None = None, show_default: bool = True) -> Any:
@@ -80,6 +81,17 @@ ProbeEpochs = Annotated[int, option("--probe-epochs", "Passes over the states.",
 CacheMemory = Annotated[
     str,
     option("--cache-memory", "States a process keeps in memory; more go to a file.", TECHNIQUES),
+]
+
+
+Explain = Annotated[
+    bool | None,
+    option(
+        "--explain/--no-explain",
+        "Follow noisy examples through the layers: centroids, class probes (default: if possible).",
+        EXPLANATION,
+        False,
+    ),
 ]
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from memloc.cli_options import (
     DATA,
+    EXPLANATION,
     MODEL,
     TECHNIQUES,
     TRAINING,
@@ -16,6 +17,7 @@ from memloc.cli_options import (
     CacheMemory,
     DeviceOption,
     DtypeOption,
+    Explain,
     FrozenDropout,
     GradientNorm,
     GradientObjective,
@@ -45,6 +47,7 @@ from memloc.cli_output import interruptible, make_console, print_json, report_fa
 from memloc.config import (
     DEFAULT_METHODS,
     DataConfig,
+    GeneralisationConfig,
     ModelConfig,
     PairFormat,
     RunConfig,
@@ -118,6 +121,36 @@ def run_command(
     probe_seeds: ProbeSeeds = 5,
     probe_epochs: ProbeEpochs = 100,
     cache_memory: CacheMemory = "1GB",
+    explain: Explain = None,
+    generalisation: Annotated[
+        bool,
+        option(
+            "--generalisation",
+            "Also train on random halves: generalisation scores, memorisation map.",
+            EXPLANATION,
+        ),
+    ] = False,
+    splits: Annotated[int, option("--splits", "Random halves.", EXPLANATION)] = 30,
+    split_epochs: Annotated[
+        int, option("--split-epochs", "Passes over each half.", EXPLANATION)
+    ] = 10,
+    split_rate: Annotated[
+        float | None,
+        option(
+            "--split-rate",
+            "Learning rate on halves (default: 3e-5, or that of fine-tuning if higher).",
+            EXPLANATION,
+            False,
+        ),
+    ] = None,
+    stop_at_error: Annotated[
+        float | None,
+        option(
+            "--stop-at-error",
+            "No more halves once the standard error of the score is below this.",
+            EXPLANATION,
+        ),
+    ] = None,
     runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
     workers: Annotated[
         int | None, option("--workers", "Processes, each with one thread (default: cores).")
@@ -133,6 +166,9 @@ def run_command(
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     techniques = techniques_from(locals())
+    halves = GeneralisationConfig.make(
+        splits=splits, epochs=split_epochs, learning_rate=split_rate, standard_error=stop_at_error
+    )
     from memloc.execution.progress import make_progress
     from memloc.experiment import run
     from memloc.methods import check_method_names
@@ -167,6 +203,8 @@ def run_command(
         seeds=parse_seeds(seeds),
         methods=parse_names(methods),
         techniques=techniques,
+        explain=explain,
+        generalisation=halves if generalisation else None,
         device=device,
     )
     check_method_names(config.methods)

@@ -172,6 +172,31 @@ class TechniquesConfig(_Frozen):
     probing: ProbingConfig = ProbingConfig()
 
 
+class GeneralisationConfig(_Frozen):
+    """Generalisation scores (section 5): models of random halves of the training data."""
+
+    flags = {
+        "splits": "--splits",
+        "epochs": "--split-epochs",
+        "learning_rate": "--split-rate",
+        "standard_error": "--stop-at-error",
+    }
+
+    splits: int = Field(30, ge=2)
+    epochs: int = Field(10, ge=1)
+    learning_rate: float | None = Field(
+        None,
+        gt=0,
+        description="None: the paper's 3e-5, or that of the fine-tuning if it is higher.",
+    )
+    standard_error: float | None = Field(
+        None, gt=0, lt=1, description="No further splits once that of the task score is below it."
+    )
+
+
+PAPER_SPLIT_RATE = 3e-5
+
+
 class RunConfig(_Frozen):
     """One experiment: a model, a task, some seeds."""
 
@@ -181,4 +206,10 @@ class RunConfig(_Frozen):
     seeds: tuple[int, ...] = Field((1,), min_length=1)
     methods: tuple[str, ...] = DEFAULT_METHODS
     techniques: TechniquesConfig = TechniquesConfig()
+    explain: bool | None = Field(
+        None, description="Centroids and class probes; None: as far as model and data allow."
+    )
+    generalisation: GeneralisationConfig | None = Field(
+        None, description="Half-splits; None leaves them out."
+    )
     device: Device = "auto"

@@ -18,6 +18,8 @@ from memloc.execution.local import Executor, JobFailed, Outcome, default_workers
 from memloc.execution.plan import RunPlan, model_job, plan_run
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
+from memloc.explain import possible_parts
+from memloc.generalise import collect_splits, first_round, further_rounds
 from memloc.methods import check_enough_examples, check_method_names, check_pooling
 from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
@@ -69,18 +71,29 @@ def run(
         n_layers = int(facts["layers"])
         chosen_windows(n_layers, config.techniques.window_sizes)
         check_pooling(config.methods, facts["pooling"])
+        parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
         where = {"device": device, "cache_memory": cache_memory}
-        plan = plan_run(config, write_task(store, task), source, n_layers, where)
-        outcome = executor.execute(plan.jobs, progress)
+        plan = plan_run(config, write_task(store, task), source, n_layers, where, parts)
+        splits = first_round(plan.splits, config.generalisation)
+        outcome = executor.execute([*plan.jobs, *splits], progress)
+        if config.generalisation is not None:
+            splits, more = further_rounds(
+                executor, plan.splits, task, config.generalisation, progress
+            )
+            outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
     failures = check_failures(plan, outcome)
     tables = collect(plan, store, task)
-    summary = summarise_run(config, source.name, task, n_layers, tables)
+    generalisation = collect_splits(splits, store, task, tables)
+    summary = summarise_run(
+        config, source.name, task, n_layers, tables, generalisation, unexplained
+    )
     summary["failures"] = failures
-    key = key_of("run", [job.key for job in plan.jobs])
+    jobs = [*plan.jobs, *splits]
+    key = key_of("run", [job.key for job in jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
     write_results(folder, tables, summary, config.model_dump(mode="json"))
     # What follows is about this call, not about the result.
-    reused = len(plan.jobs) - outcome.computed - len(outcome.failed)
+    reused = len(jobs) - outcome.computed - len(outcome.failed)
     summary["jobs"] = {"computed": outcome.computed, "reused": reused}
     summary["seconds"] = round(time.perf_counter() - started, 1)
     summary["folder"] = str(folder)
@@ -143,7 +156,7 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
             if job.kind == "states" and not shared and store.has(*job.artefact):
                 manifest = store.open(*job.artefact).manifest
                 outcomes.append(_outcome(jobs.seed, f"states:{job.identity['role']}", manifest, {}))
-        for name, job in jobs.methods.items():
+        for name, job in (jobs.methods | jobs.explanations).items():
             if store.has(*job.artefact):
                 artefact = store.open(*job.artefact)
                 outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))

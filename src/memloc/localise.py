@@ -19,10 +19,11 @@ from memloc.data.files import read_labelled_file
 from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
 from memloc.execution.local import Executor
-from memloc.execution.plan import FROZEN_SEED, Planner, RunPlan, SeedJobs
+from memloc.execution.plan import FROZEN_SEED, Planner, RunPlan
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
 from memloc.experiment import check_failures, collect
+from memloc.explain import possible_parts
 from memloc.methods import (
     check_enough_examples,
     check_method_names,
@@ -75,6 +76,7 @@ def localise_folders(
     workers: int = 1,
     cache_memory: int | None = None,
     progress: Progress | None = None,
+    explain: bool | None = None,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Localise what one fine-tuned classifier stores and its twin does not.
 
@@ -92,6 +94,7 @@ def localise_folders(
         workers: Processes, each with one thread.
         cache_memory: Bytes of states that a process keeps in memory; more go to a file.
         progress: Where to show how far it is.
+        explain: Whether to follow noisy examples through the layers; None: if it is possible.
 
     Returns:
         A summary and the tables.
@@ -110,6 +113,7 @@ def localise_folders(
                 f"the technique out: --methods {','.join(possible_methods(given))}"
             )
     checked = _check(given, data, columns, methods, training, device)
+    parts, unexplained = possible_parts(explain, checked.task.train, checked.pooling)
     chosen_windows(checked.n_layers, techniques.window_sizes)
     with ExitStack() as stack:
         root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -135,9 +139,8 @@ def localise_folders(
             sources,
         )
         frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
-        results, parts = planner.methods(methods, seed, {"frozen": frozen.artefact})
+        jobs = planner.seed_jobs(methods, parts, seed, {"frozen": frozen.artefact})
         needs_frozen = any("frozen" in declared(name).needs for name in methods)
-        jobs = SeedJobs(seed, {}, results, parts)
         plan = RunPlan(frozen if needs_frozen else None, (jobs,))
         executor = stack.enter_context(Executor(store, workers))
         outcome = executor.execute(plan.jobs, progress or Silent())
@@ -158,7 +161,7 @@ def localise_folders(
         "failures": failures,
         "near_ceiling_known": given.near_ceiling is not None,
     }
-    finish(summary, tables)
+    finish(summary, tables, unexplained)
     return summary, tables
 
 
@@ -173,6 +176,7 @@ class _Checked:
     task: Task
     n_layers: int
     architecture: str
+    pooling: str
     memorised: int
     """Noisy examples that the memorised model answers with the wrong label."""
 
@@ -219,6 +223,7 @@ def _check(
         Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0]),
         first.blocks.n_layers,
         type(first.blocks.model).__name__,
+        first.blocks.pooling,
         int((answers == noisy["label"].to_numpy()).sum()),
     )
 

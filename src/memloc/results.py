@@ -17,6 +17,8 @@ from memloc.errors import StoreError
 TABLES = (
     *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
     *("retraining", "failures", "history", "costs"),
+    *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
+    *("memorisation_map",),
 )
 """Names of all tables that a result may have."""
 

@@ -18,7 +18,7 @@ from memloc.data.encode import Encoded, encode
 from memloc.data.task import Task
 from memloc.execution.job import Job
 from memloc.execution.tasks import read_task
-from memloc.methods.base import CACHE_MEMORY, Context, Role
+from memloc.methods.base import CACHE_MEMORY, Context, Role, StatesOf
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier, set_padding
 from memloc.models.names import ModelSource
@@ -66,8 +66,8 @@ def _make_context(job: Job, store: Store) -> Context:
         return encode(task.train, codec, job.identity["model"]["pair_format"])
 
     @cache
-    def states(role: Role) -> Tensor:
-        artefact = store.open(*job.needs[f"states:{role}"])
+    def states(of: StatesOf) -> Tensor:
+        artefact = store.open(*job.needs[f"states:{of}"])
         return artefact.tensors("states.safetensors")["states"]
 
     memory = job.where.get("cache_memory")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import cast
 
+import numpy as np
+import pandas as pd
+from scipy.special import softmax
+
+from memloc.analysis.generalisation import half_split
 from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode, evaluation_batches
@@ -12,13 +18,13 @@ from memloc.execution.inputs import context_for, forget_context, load
 from memloc.execution.job import Job, Output, Report
 from memloc.execution.tasks import read_task
 from memloc.methods import find_method
-from memloc.methods.base import Role, WindowedMethod
+from memloc.methods.base import StatesOf, WindowedMethod
 from memloc.models.load import load_classifier
 from memloc.models.names import ModelSource
-from memloc.models.states import BATCH, pooled_states
+from memloc.models.states import BATCH, states_of
 from memloc.store.store import Store
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.loop import TrainingData, fine_tune
+from memloc.training.loop import TrainingData, fine_tune, train_on_part
 
 
 def model(job: Job, store: Store, report: Report) -> Output:
@@ -73,11 +79,10 @@ def train(job: Job, store: Store, report: Report) -> Output:
 def states(job: Job, store: Store, report: Report) -> Output:
     """States of all layers where the head reads them, for everything that looks at states."""
     context = context_for(job, store)
-    role = cast(Role, job.identity["role"])
-    model = context.model(role)
-    found = pooled_states(model, context.encoded, report)
+    of = cast(StatesOf, job.identity["role"])
+    found = states_of(of, context.model, context.encoded, report)
     batches = len(list(evaluation_batches(context.encoded, BATCH)))
-    costs = {"block_passes": model.n_layers * batches, "peak_memory_bytes": _peak_memory()}
+    costs = {"block_passes": (len(found) - 1) * batches, "peak_memory_bytes": _peak_memory()}
     return Output(tensors={"states": {"states": found}}, costs=costs)
 
 
@@ -112,12 +117,45 @@ def localise(job: Job, store: Store, report: Report) -> Output:
     return Output(tables=dict(result.tables), costs={**result.costs, **costs})
 
 
+def explain(job: Job, store: Store, report: Report) -> Output:
+    """A part of the explanation: identity has part, revision and settings."""
+    part = importlib.import_module(f"memloc.explain.{job.identity['part']}")
+    tables = part.explain(context_for(job, store), report)
+    return Output(tables=tables, costs={"peak_memory_bytes": _peak_memory()})
+
+
+def split(job: Job, store: Store, report: Report) -> Output:
+    """Train on a random half of the training data and ask for the labels of all of it."""
+    forget_context()
+    task = read_task(store, job.needs["data"])
+    config = TrainingConfig(**job.identity["training"])
+    number, seed = job.identity["split"], job.identity["seed"]
+    source = ModelSource(**job.where["source"])
+    classifier = load(job, task, source, new_head=True, seed=number)
+    encoded = encode(task.train, classifier.codec, job.identity["model"]["pair_format"])
+    inside = half_split(len(encoded), number, seed)
+    labels = task.train["label"].to_numpy(copy=True)
+    logits = train_on_part(classifier.blocks, encoded, inside, labels, config, number, report)
+    probabilities = softmax(logits.astype(np.float64), axis=1)
+    answers = pd.DataFrame(
+        {
+            "example": task.train["example"],
+            "inside": inside,
+            "predicted": logits.argmax(axis=1),
+            "probability": probabilities[np.arange(len(labels)), labels],
+        }
+    )
+    return Output(tables={"answers": answers}, costs={"peak_memory_bytes": _peak_memory()})
+
+
 KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
     "model": model,
     "train": train,
     "states": states,
     "window": window,
     "localise": localise,
+    "explain": explain,
+    "split": split,
 }
 
 

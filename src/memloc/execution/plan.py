@@ -1,4 +1,4 @@
-"""From settings to jobs: θ_O and θ_M per model seed, a frozen model, the techniques on top."""
+"""From settings to jobs: models, then the techniques and explanations that look at them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from memloc.analysis.windows import Window, chosen_windows
-from memloc.config import ModelConfig, RunConfig, TechniquesConfig, TrainingConfig
+from memloc.config import (
+    PAPER_SPLIT_RATE,
+    GeneralisationConfig,
+    ModelConfig,
+    RunConfig,
+    TechniquesConfig,
+    TrainingConfig,
+)
 from memloc.execution.job import Job
+from memloc.explain import PARTS
 from memloc.methods import declared
 from memloc.models.names import ModelSource
 
@@ -15,10 +23,17 @@ TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
 MODEL_REVISION = 2
+SPLIT_REVISION = 1
+SPLIT_SEED = 1
+"""Decides the halves; the same for all models, so that their scores are of the same examples."""
+SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
-PASSES = {"swapping": 12.0, "gradients": 4.0, "probing": 6.0}
-"""Rough cost of a technique, in passes of the data through the model."""
+PASSES = {
+    **{"swapping": 12.0, "gradients": 4.0, "probing": 6.0},
+    **{"centroids": 0.1, "class_probes": 12.0},
+}
+"""Rough cost of a technique or an explanation, in passes of the data through the model."""
 
 Artefact = tuple[str, str]
 
@@ -32,6 +47,7 @@ class SeedJobs:
     """By state: original, memorised."""
     methods: dict[str, Job]
     """The job that has the result of a technique."""
+    explanations: dict[str, Job]
     parts: tuple[Job, ...] = ()
     """What those need."""
 
@@ -42,6 +58,8 @@ class RunPlan:
 
     frozen: Job | None
     seeds: tuple[SeedJobs, ...]
+    splits: tuple[Job, ...] = ()
+    """Half-splits, of which perhaps not all are needed; they are not among the `jobs`."""
 
     @property
     def jobs(self) -> list[Job]:
@@ -50,8 +68,10 @@ class RunPlan:
         frozen = [] if self.frozen is None else [self.frozen]
         # Seeds share the states of the frozen model.
         parts = {job.key: job for s in self.seeds for job in s.parts}
-        methods = [job for s in self.seeds for job in s.methods.values()]
-        return [*trainings, *frozen, *parts.values(), *methods]
+        results = [
+            job for s in self.seeds for job in (*s.methods.values(), *s.explanations.values())
+        ]
+        return [*trainings, *frozen, *parts.values(), *results]
 
 
 def model_job(config: ModelConfig, source: ModelSource) -> Job:
@@ -98,6 +118,67 @@ class Planner:
         cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
         return self._job("train", title, {**identity, **self._trains()}, {}, cost)
+
+    def seed_jobs(
+        self,
+        names: tuple[str, ...],
+        explanations: tuple[str, ...],
+        seed: int,
+        models: dict[str, Artefact],
+        of: str = "",
+        trainings: dict[str, Job] | None = None,
+    ) -> SeedJobs:
+        """Techniques and explanations of one model seed; arguments as for `methods`."""
+        methods, parts = self.methods(names, seed, models, of)
+        explaining, states = self.explanations(explanations, seed, models, of)
+        needed = {job.key: job for job in (*parts, *states)}
+        return SeedJobs(seed, trainings or {}, methods, explaining, tuple(needed.values()))
+
+    def explanations(
+        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
+    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
+        """The jobs of explanations, and the states that they need."""
+        results: dict[str, Job] = {}
+        states: list[Job] = []
+        for name in names:
+            part = PARTS[name]
+            roles = [need.removeprefix("states:") for need in part.needs]
+            if self.n_layers < 2:
+                roles = [role for role in roles if role not in SWAPPED_HALVES]
+            jobs = {f"states:{role}": self._states(role, models, of) for role in roles}
+            states += jobs.values()
+            settings = self.techniques.model_dump(mode="json", include=set(part.settings))
+            identity = {"part": name, "revision": part.revision, "seed": seed}
+            results[name] = self._job(
+                "explain",
+                f"{name.replace('_', ' ')}{of}",
+                {**identity, "settings": settings, **self._looks()},
+                {need: job.artefact for need, job in jobs.items()},
+                PASSES[name],
+            )
+        return results, tuple(states)
+
+    def splits(self, config: GeneralisationConfig) -> tuple[Job, ...]:
+        """Models of random halves of the data."""
+        # Models that need larger steps than the paper's to learn at all need them here too.
+        rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
+        training = self.training.replace(epochs=config.epochs, learning_rate=rate)
+        return tuple(
+            self._job(
+                "split",
+                f"generalisation, half-split {split + 1}",
+                {
+                    "split": split,
+                    "seed": SPLIT_SEED,
+                    "revision": SPLIT_REVISION,
+                    "training": training.model_dump(),
+                },
+                {},
+                1.5 * config.epochs + 1,
+                group="generalisation",
+            )
+            for split in range(config.splits)
+        )
 
     def methods(
         self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
@@ -164,10 +245,14 @@ class Planner:
         return results, tuple(parts)
 
     def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
-        needs = {role: models[role]} if role in models else {}
+        swapped = role in SWAPPED_HALVES
+        roles = ("memorised", "original") if swapped else (role,)
+        needs = {name: models[name] for name in roles if name in models}
         whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
+        if swapped:
+            whose += f", {SWAPPED_HALVES[role]}"
         identity = {"role": role, "revision": STATES_REVISION, **self._looks()}
-        return self._job("states", f"states of {whose}", identity, needs, 1.5, (role,))
+        return self._job("states", f"states of {whose}", identity, needs, 1.5, roles)
 
     def _trains(self) -> dict[str, Any]:
         """For the identity of jobs that train something."""
@@ -214,7 +299,12 @@ class Planner:
 
 
 def plan_run(
-    config: RunConfig, data: Artefact, source: ModelSource, n_layers: int, where: dict[str, Any]
+    config: RunConfig,
+    data: Artefact,
+    source: ModelSource,
+    n_layers: int,
+    where: dict[str, Any],
+    explanations: tuple[str, ...] = (),
 ) -> RunPlan:
     """Describe everything that a run computes."""
     planner = Planner(
@@ -233,8 +323,9 @@ def plan_run(
             "frozen": frozen.artefact,
         }
         trainings = {"original": original, "memorised": memorised}
-        seeds.append(SeedJobs(seed, trainings, *planner.methods(config.methods, seed, models, of)))
-    return RunPlan(frozen, tuple(seeds))
+        seeds.append(planner.seed_jobs(config.methods, explanations, seed, models, of, trainings))
+    splits = () if config.generalisation is None else planner.splits(config.generalisation)
+    return RunPlan(frozen, tuple(seeds), splits)
 
 
 def words(window: Window) -> str:

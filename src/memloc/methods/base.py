@@ -24,6 +24,9 @@ Report = Callable[[float], None]
 Tables = dict[str, pd.DataFrame]
 Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
 """θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
+StatesOf = Role | Literal["bottom_swapped", "top_swapped"]
+"""Models whose states are looked at; the last two are θ_M2 with half its layers from θ_O."""
+SWAPPED_HALVES: tuple[StatesOf, ...] = ("bottom_swapped", "top_swapped")
 
 CACHE_MEMORY = 2**30
 """Bytes of states a process keeps in memory before it uses a file."""
@@ -44,7 +47,7 @@ class Context:
     examples: pd.DataFrame
     load_encoded: Callable[[], Encoded]
     load_model: Callable[[Role], BlockModel]
-    load_states: Callable[[Role], Tensor]
+    load_states: Callable[[StatesOf], Tensor]
     seed: int = 0
     training: TrainingConfig = field(default_factory=TrainingConfig)
     techniques: TechniquesConfig = field(default_factory=TechniquesConfig)
@@ -64,10 +67,10 @@ class Context:
         """A context of models that are there already."""
 
         @cache
-        def states(role: Role) -> Tensor:
-            from memloc.models.states import pooled_states
+        def states(of: StatesOf) -> Tensor:
+            from memloc.models.states import states_of
 
-            return pooled_states(models[role], encoded)
+            return states_of(of, models.__getitem__, encoded)
 
         return cls(examples, lambda: encoded, models.__getitem__, states, **settings)
 
@@ -80,9 +83,9 @@ class Context:
         """One of the models."""
         return self.load_model(role)
 
-    def pooled_states(self, role: Role) -> Tensor:
+    def pooled_states(self, of: StatesOf) -> Tensor:
         """States 0..L of a model where its head reads them: [layers + 1, examples, width]."""
-        return self.load_states(role)
+        return self.load_states(of)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memloc.analysis.windows import half_window
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError, StoreError
+from memloc.methods.base import Role, StatesOf
 from memloc.models.blocks import Batch, BlockModel
 
 BATCH = 32
@@ -43,7 +45,7 @@ def pooled_states(
     if model.pooling == "other":
         raise ModelError(
             "the head of this model does not read the first or the last token alone, so there is "
-            "no single state per layer to look at; leave out probing"
+            "no single state per layer to look at; leave out probing and explanations"
         )
     states = torch.empty(0, 0, 0)
     kept = range(model.n_layers + 1) if layers is None else layers
@@ -59,6 +61,29 @@ def pooled_states(
             done += len(indices)
             report(done / len(encoded))
     return states
+
+
+def states_of(
+    of: StatesOf,
+    model: Callable[[Role], BlockModel],
+    encoded: Encoded,
+    report: Report = lambda _: None,
+) -> Tensor:
+    """`pooled_states` of a model, or of θ_M2 with half its layers from θ_O.
+
+    Args:
+        of: Whose states.
+        model: Gives the models.
+        encoded: The examples.
+        report: Called with the finished fraction.
+    """
+    if of != "bottom_swapped" and of != "top_swapped":
+        return pooled_states(model(of), encoded, report)
+    memorised, original = model("memorised"), model("original")
+    half = half_window(memorised.n_layers, "bottom" if of == "bottom_swapped" else "top")
+    blocks = {layer: original.block(layer) for layer in half.layers}
+    with original.mode(training=False), memorised.swapped(blocks):
+        return pooled_states(memorised, encoded, report)
 
 
 class StateCache:

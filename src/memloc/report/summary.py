@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from memloc.analysis.windows import centre_of_gravity, error_matrix
 from memloc.config import RunConfig, TechniquesConfig
 from memloc.data.task import Task
 from memloc.methods import declared
+from memloc.report.explained import explain_words, summarise_explanation, summarise_scores
 from memloc.report.words import agreement, caveats, interpret, lead_technique
 
 NEARLY_ALL = 0.95
@@ -21,7 +23,13 @@ NEARLY_ALL = 0.95
 
 
 def summarise_run(
-    config: RunConfig, model: str, task: Task, n_layers: int, tables: dict[str, pd.DataFrame]
+    config: RunConfig,
+    model: str,
+    task: Task,
+    n_layers: int,
+    tables: dict[str, pd.DataFrame],
+    generalisation: dict[str, Any] | None = None,
+    left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything a reader asks first, as JSON data."""
     noisy = task.train["noisy"]
@@ -38,15 +46,27 @@ def summarise_run(
         "methods": summarise_methods(tables, config.techniques),
     }
     summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
-    finish(summary, tables)
+    summary["scores"] = summarise_scores(summary["training"], generalisation, task)
+    summary["generalisation"] = generalisation
+    finish(summary, tables, left_out)
     return summary
 
 
-def finish(summary: dict[str, Any], tables: dict[str, pd.DataFrame]) -> None:
-    """Add the words: the sentences, their caveats, and a few examples."""
+def finish(
+    summary: dict[str, Any], tables: dict[str, pd.DataFrame], left_out: Sequence[str] = ()
+) -> None:
+    """Add the words: the sentences, their caveats, and a few examples.
+
+    Args:
+        summary: Gets them.
+        tables: The results.
+        left_out: Sentences on explanations that were not possible.
+    """
     profiles = {name: result["layer_weights"] for name, result in summary["methods"].items()}
     summary["agreement"] = {"pairs": compare_profiles(profiles)}
     summary["agreement"]["words"] = agreement(summary)
+    summary["explanation"] = {**summarise_explanation(tables), "left_out": list(left_out)}
+    summary["explanation"]["words"] = explain_words(summary)
     summary["interpretation"] = interpret(summary)
     summary["caveats"] = caveats(summary)
     examples = tables.get("examples", pd.DataFrame({"technique": []}))

@@ -9,6 +9,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memloc.report.explained_terminal import show_explanation, show_generalisation
+
 WIDTH = 80
 BAR = 24
 SHADES = " ░▒▓█"
@@ -60,6 +62,8 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
         )
     if windowed:
         console.print(Padding(_facts(windowed), (1, 0, 0, 2), expand=False))
+    show_explanation(summary, console)
+    show_generalisation(summary, console)
     if summary["sample_examples"]:
         console.print(_section("Which examples? Some, with the smallest window that undoes each"))
         for example in summary["sample_examples"]:
@@ -68,6 +72,8 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
     console.print(Text(summary["interpretation"], style="bold"))
     if summary["agreement"]["words"]:
         console.print(Text(summary["agreement"]["words"]))
+    for sentence in summary["explanation"]["words"]:
+        console.print(Text(sentence))
     for caveat in summary["caveats"]:
         console.print(Text(f"Caution: {caveat}", style="yellow"))
 

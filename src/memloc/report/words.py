@@ -166,6 +166,8 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             found.append(
                 f"{missing} missing from {name}, the first with {where}: {failed[0]['reason']}."
             )
+    for reason in summary.get("explanation", {}).get("left_out", []):
+        found.append(f"Part of the explanation is left out: {reason.rstrip('.')}.")
     if summary["noisy_examples"] < FEW:
         found.append(
             f"The number of noisy examples is only {summary['noisy_examples']}, so errors move in "

@@ -18,10 +18,11 @@ from torch.nn.functional import cross_entropy
 from transformers import get_scheduler
 
 from memloc.config import TrainingConfig
-from memloc.data.encode import training_batches
+from memloc.data.encode import Encoded, training_batches
 from memloc.errors import MemlocError
-from memloc.training.evaluate import autocast, scores
-from memloc.training.learners import Learner, Trainee
+from memloc.models.blocks import BlockModel
+from memloc.training.evaluate import autocast, predict_logits, scores
+from memloc.training.learners import Learner, Trainee, WholeModel
 
 Weights = dict[str, Tensor]
 
@@ -86,6 +87,29 @@ def fine_tune(
     result.final = _copy(learner.trainable())
     result.history = pd.DataFrame(rows)
     return result
+
+
+def train_on_part(
+    model: BlockModel,
+    encoded: Encoded,
+    inside: np.ndarray,
+    labels: np.ndarray,
+    config: TrainingConfig,
+    seed: int,
+    report: Callable[[float], None] = lambda _: None,
+) -> np.ndarray:
+    """Fine-tune on some of the examples; the logits of all of them at the end.
+
+    Raises:
+        TrainingFailed: If the loss is not a number.
+    """
+    rows = np.flatnonzero(inside).tolist()
+    part = Encoded([encoded.rows[row] for row in rows], encoded.pad_id)
+    learner = WholeModel(model, part, Encoded([], encoded.pad_id))
+    answers = torch.from_numpy(labels[inside]).to(learner.device)
+    for _ in train_epochs(learner, answers, config, seed, report):
+        pass
+    return predict_logits(model, encoded, config.dtype)
 
 
 def train_epochs(

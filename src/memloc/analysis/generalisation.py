@@ -1,0 +1,134 @@
+"""Generalisation scores and the memorisation map (section 5, footnote 8).
+
+Models are trained on random halves of the training data. For every example,
+
+    training memorisation        mean probability of its label among the models that saw it
+    generalisation score         the same among the models that did not
+    counterfactual memorisation  the difference: what seeing the example changed
+
+The score of a task is the share of its examples whose generalisation score exceeds random guessing,
+1/C. The probability of the given label in models that did not see the example is also what label
+cleaning calls self-confidence, so that both rankings of suspicious labels come from the same runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+RESAMPLES = 500
+
+
+@dataclass(frozen=True)
+class Splits:
+    """What the models of the half-splits answer; S splits, N examples."""
+
+    inside: np.ndarray
+    """[S, N] whether the model was trained on the example."""
+    target: np.ndarray
+    """[S, N] probability of the example's label."""
+    n_classes: int
+
+    def first(self, count: int) -> Splits:
+        """Only the first splits."""
+        return Splits(self.inside[:count], self.target[:count], self.n_classes)
+
+
+def half_split(n: int, split: int, seed: int) -> np.ndarray:
+    """Whether each of n examples is in the training half (rounded down) of a split."""
+    inside = np.zeros(n, dtype=bool)
+    inside[np.random.default_rng([seed, split]).permutation(n)[: n // 2]] = True
+    return inside
+
+
+def memorisation_map(splits: Splits) -> pd.DataFrame:
+    """One row per example; scores are NaN if no model saw it, or all did."""
+    inside = splits.inside
+    within = _mean(splits.target, inside)
+    without = _mean(splits.target, ~inside)
+    return pd.DataFrame(
+        {
+            "times_in": inside.sum(axis=0),
+            "times_out": (~inside).sum(axis=0),
+            "training_memorisation": within,
+            "generalisation_score": without,
+            "counterfactual_memorisation": within - without,
+        }
+    )
+
+
+def task_score(splits: Splits) -> float:
+    """Share of the examples whose label is found better than by guessing, by those held out."""
+    return float(_score(splits.target, ~splits.inside, splits.n_classes))
+
+
+def standard_error(splits: Splits, seed: int = 0) -> float:
+    """Of the task score, over the choice of splits: bootstrap. NaN if there are fewer than two."""
+    n = len(splits.inside)
+    if n < 2:
+        return float("nan")
+    random = np.random.default_rng(seed)
+    scores = []
+    for _ in range(RESAMPLES):
+        chosen = random.integers(n, size=n)
+        scores.append(_score(splits.target[chosen], ~splits.inside[chosen], splits.n_classes))
+    return float(np.std(scores, ddof=1))
+
+
+def detection(scores: pd.DataFrame, noisy: np.ndarray) -> dict[str, dict[str, float | None]]:
+    """How well rankings of the map find the wrong labels: area under the ROC curve, and AP.
+
+    AP is average precision; guessing reaches the share of wrong labels.
+    """
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    rankings = {
+        "counterfactual_memorisation": scores["counterfactual_memorisation"].to_numpy(),
+        "self_confidence": 1 - scores["generalisation_score"].to_numpy(),
+    }
+    found: dict[str, dict[str, float | None]] = {}
+    for name, suspicion in rankings.items():
+        known = np.isfinite(suspicion)
+        truth = noisy[known]
+        both = bool(truth.any()) and not bool(truth.all())
+        found[name] = {
+            "roc_auc": float(roc_auc_score(truth, suspicion[known])) if both else None,
+            "average_precision": float(average_precision_score(truth, suspicion[known]))
+            if both
+            else None,
+        }
+    return found
+
+
+def rescaled(accuracy: float | None, chance: float) -> float | None:
+    """Accuracy with guessing at 0 and perfection at 1."""
+    return None if accuracy is None or chance >= 1 else (accuracy - chance) / (1 - chance)
+
+
+def validation_scores(accuracy: float | None, labels: np.ndarray, n_classes: int) -> dict[str, Any]:
+    """Validation accuracy of θ_O, rescaled by uniform guessing and by the most frequent class."""
+    if not len(labels) or accuracy is None:
+        return {"uniform": None, "majority": None}
+    majority = float(np.bincount(labels).max() / len(labels))
+    return {
+        "uniform": rescaled(accuracy, 1 / n_classes),
+        "majority": rescaled(accuracy, majority),
+    }
+
+
+def _mean(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Mean over the chosen splits, NaN where there are none."""
+    count = chosen.sum(axis=0)
+    total = np.where(chosen, values, 0.0).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean: np.ndarray = np.where(count > 0, total / count, np.nan)
+    return mean
+
+
+def _score(target: np.ndarray, outside: np.ndarray, n_classes: int) -> float:
+    held_out = _mean(target, outside)
+    known = held_out[np.isfinite(held_out)]
+    return float((known > 1 / n_classes).mean()) if len(known) else float("nan")

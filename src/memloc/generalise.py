@@ -1,0 +1,127 @@
+"""Generalisation scores of a run: as many half-splits as are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memloc.analysis.generalisation import (
+    Splits,
+    detection,
+    memorisation_map,
+    standard_error,
+    task_score,
+)
+from memloc.config import GeneralisationConfig
+from memloc.data.task import Task
+from memloc.execution.job import Job
+from memloc.execution.local import Artefact, Executor, Outcome
+from memloc.execution.progress import Progress
+from memloc.store.store import Store
+
+FIRST_ROUND, NEXT_ROUND = 10, 5
+"""Splits before it is asked whether they are enough, and between two such questions."""
+
+
+def first_round(jobs: Sequence[Job], config: GeneralisationConfig | None) -> Sequence[Job]:
+    """The splits that are needed in any case."""
+    return jobs if config is None or config.standard_error is None else jobs[:FIRST_ROUND]
+
+
+def further_rounds(
+    executor: Executor,
+    jobs: Sequence[Job],
+    task: Task,
+    config: GeneralisationConfig,
+    progress: Progress,
+) -> tuple[Sequence[Job], Outcome]:
+    """Compute splits until the standard error is small enough, or all are there.
+
+    How many it takes depends on the first so many splits alone, in their order, not on how fast
+    they are or which are in the store already.
+
+    Returns:
+        The splits that count, and what was computed for them.
+    """
+    limit = config.standard_error
+    used, computed = len(first_round(jobs, config)), 0
+    failed: dict[Artefact, str] = {}
+    while used < len(jobs) and limit is not None:
+        error = standard_error(read_splits(executor.store, jobs[:used], task))
+        if error < limit:
+            progress.note(f"{used} half-splits are enough: standard error {error:.4f}")
+            break
+        following = jobs[used : used + NEXT_ROUND]
+        outcome = executor.execute(following, progress)
+        used += len(following)
+        computed += outcome.computed
+        failed |= outcome.failed
+    return jobs[:used], Outcome(computed, failed)
+
+
+def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:
+    """What was found for the splits that are in the store."""
+    inside, target = [], []
+    for job in jobs:
+        if store.has(*job.artefact):
+            found = store.open(*job.artefact).table("answers.parquet")
+            inside.append(found["inside"].to_numpy())
+            target.append(found["probability"].to_numpy())
+    shape = (len(inside), len(task.train))
+    return Splits(
+        np.array(inside, dtype=bool).reshape(shape), np.reshape(target, shape), len(task.labels)
+    )
+
+
+def collect_splits(
+    jobs: Sequence[Job], store: Store, task: Task, tables: dict[str, pd.DataFrame]
+) -> dict[str, Any] | None:
+    """Add the memorisation map and what it cost to the tables; return a summary, if there is one.
+
+    Args:
+        jobs: The splits that count.
+        store: Has their results.
+        task: The examples.
+        tables: Get the map.
+    """
+    splits = read_splits(store, jobs, task)
+    if not len(splits.inside):
+        return None
+    columns = ["example", "label", "original_label", "noisy"]
+    table = pd.concat([task.train[columns], memorisation_map(splits)], axis=1)
+    tables["memorisation_map"] = table
+    spent = [store.open(*j.artefact).manifest["costs"] for j in jobs if store.has(*j.artefact)]
+    row = {
+        "seed": jobs[0].identity["seed"],
+        "job": "generalisation",
+        "seconds": round(sum(cost["seconds"] for cost in spent), 3),
+        "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
+    }
+    tables["costs"] = pd.concat([tables["costs"], pd.DataFrame([row])], ignore_index=True)
+    return summarise(splits, table)
+
+
+def summarise(splits: Splits, table: pd.DataFrame) -> dict[str, Any]:
+    """Task score with its standard error, and how well wrong labels are found."""
+    noisy = table["noisy"].to_numpy()
+    scores = ("training_memorisation", "generalisation_score", "counterfactual_memorisation")
+    return {
+        "splits": len(splits.inside),
+        "score": task_score(splits),
+        "standard_error": standard_error(splits),
+        "never_held_out": int((table["times_out"] == 0).sum()),
+        "means": {
+            kind: {name: _mean(table.loc[rows, name]) for name in scores}
+            for kind, rows in (("noisy", noisy), ("clean", ~noisy))
+        },
+        "share_noisy": float(noisy.mean()),
+        "detection": detection(table, noisy),
+    }
+
+
+def _mean(values: pd.Series) -> float | None:
+    mean = float(values.mean())
+    return mean if np.isfinite(mean) else None
