@@ -74,6 +74,19 @@ def test_what_cannot_be_explained_is_left_out_with_a_caution(
     )
 
 
+def test_noisy_examples_between_classes_without_clean_ones_have_no_centroids(
+    memloc, tiny_folder: Path, tmp_path: Path
+) -> None:
+    rows = labelled_rows(60, classes=2)
+    rows["label"] = 0  # every example of class 1 is noisy
+    rows.to_csv(tmp_path / "one.csv", index=False)
+    command = ("run", "--model", tiny_folder, "--task", "one.csv", *QUICK[2:], *SWAP)
+    code, out, err = memloc(*command)
+    assert code == 0, err
+    assert "left out: centroids need noisy examples between two classes" in " ".join(out.split())
+    assert_one_sentence(*memloc(*command, "--explain"), "only 1 of 2 classes have clean examples")
+
+
 def test_a_head_that_reads_no_single_token_has_no_trajectories(memloc, tmp_path: Path) -> None:
     tiny_model("modernbert", layers=2, classifier_pooling="mean").save_pretrained("mean")
     tiny_tokenizer().save_pretrained("mean")
