@@ -78,13 +78,13 @@ def test_noisy_examples_between_classes_without_clean_ones_have_no_centroids(
     memloc, tiny_folder: Path, tmp_path: Path
 ) -> None:
     rows = labelled_rows(60, classes=2)
-    rows["label"] = 0  # every example of class 1 is noisy
+    rows["label"] = rows["original_label"].where(rows.index % 3 > 0, 2)  # no clean one is a 2
     rows.to_csv(tmp_path / "one.csv", index=False)
     command = ("run", "--model", tiny_folder, "--task", "one.csv", *QUICK[2:], *SWAP)
     code, out, err = memloc(*command)
     assert code == 0, err
     assert "left out: centroids need noisy examples between two classes" in " ".join(out.split())
-    assert_one_sentence(*memloc(*command, "--explain"), "only 1 of 2 classes have clean examples")
+    assert_one_sentence(*memloc(*command, "--explain"), "only 2 of 3 classes have clean examples")
 
 
 def test_a_head_that_reads_no_single_token_has_no_trajectories(memloc, tmp_path: Path) -> None:

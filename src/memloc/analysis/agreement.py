@@ -8,10 +8,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
 
-FEWEST = 4
-"""A correlation of fewer layers says nothing."""
+from memloc.analysis.correlation import FEWEST, correlate
+
+__all__ = ["AGREEING", "FEWEST", "agreeing_group", "compare_profiles"]
+
 AGREEING = 0.6
 """ρ from which on two profiles count as agreeing."""
 
@@ -25,12 +26,12 @@ def compare_profiles(profiles: Mapping[str, Sequence[float | None]]) -> list[dic
 
 
 def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | None:
-    if len(one) < FEWEST or None in one or None in other:
+    if None in one or None in other:
         return None
-    if len(set(one)) == 1 or len(set(other)) == 1:
+    profiles = np.array([one, other], dtype=float)
+    if not np.isfinite(profiles).all():
         return None
-    rho = float(spearmanr(np.array(one, dtype=float), np.array(other, dtype=float)).statistic)
-    return rho if math.isfinite(rho) else None
+    return correlate(profiles[0], profiles[1], resamples=0).spearman
 
 
 def agreeing_group(names: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
