@@ -1,0 +1,189 @@
+"""Spearman's ρ and Pearson's r with bootstrap intervals.
+
+A bootstrap sample draws *units* with replacement: runs or tasks, whose points belong together. The
+twelve layers of one run are not twelve independent observations, so they come and go together.
+
+A sample is kept as how often each point was drawn. The ranks of a sample follow from these counts
+by one running sum over the points in their order,
+
+    rank of a value = (times a smaller value was drawn) + (times it was drawn itself + 1) / 2
+
+so all samples are computed at once and nothing is sorted again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+FEWEST = 4
+"""A correlation of fewer points says nothing, an interval from fewer units neither."""
+RESAMPLES = 2000
+SEED = 2024
+COVERED = 0.95
+"""Share of the bootstrap samples that lie in the interval."""
+DIGITS = 12
+"""Numbers that differ only beyond these digits are the same number, computed in two ways."""
+CONSTANT = 10.0 ** (-2 * DIGITS - 2)
+"""Variance of values that are all the same, apart from the rounding of their mean."""
+CHUNK = 2_000_000
+"""Numbers per array: samples are taken in parts, so that memory stays small."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Points:
+    """What is to be correlated: pairs of numbers, and the unit each belongs to."""
+
+    one: Sequence[float] | np.ndarray
+    other: Sequence[float] | np.ndarray
+    units: Sequence[Hashable]
+
+    def complete(self) -> tuple[np.ndarray, np.ndarray, list[Hashable]]:
+        """The pairs of which no side is missing."""
+        one, other = np.asarray(self.one, dtype=float), np.asarray(self.other, dtype=float)
+        known = np.isfinite(one) & np.isfinite(other)
+        units = [unit for unit, is_known in zip(self.units, known, strict=True) if is_known]
+        return _without_dust(one[known]), _without_dust(other[known]), units
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """Both coefficients; None where they are not defined or there is too little data.
+
+    Attributes:
+        n: Points (of the pair with the fewest, if it is a mean over pairs).
+        units: Different units, which the intervals resample.
+    """
+
+    spearman: float | None
+    pearson: float | None
+    n: int
+    units: int
+    spearman_interval: Interval | None = None
+    pearson_interval: Interval | None = None
+
+
+def correlate(
+    one: Sequence[float] | np.ndarray,
+    other: Sequence[float] | np.ndarray,
+    units: Sequence[Hashable] | None = None,
+    resamples: int = RESAMPLES,
+) -> Correlation:
+    """Spearman's ρ and Pearson's r of two lists of numbers; pairs with a missing side are dropped.
+
+    Args:
+        one: Numbers; NaN is missing.
+        other: As many numbers.
+        units: What each pair belongs to; by default every pair is a unit.
+        resamples: Bootstrap samples; 0 leaves the intervals out.
+    """
+    points = Points(one, other, range(len(one)) if units is None else units)
+    return mean_correlation([points], resamples)
+
+
+def mean_correlation(pairs: Sequence[Points], resamples: int = RESAMPLES) -> Correlation:
+    """The mean over those pairs of lists whose correlation is defined.
+
+    Units of the same name are drawn together in all pairs.
+    """
+    complete = [points.complete() for points in pairs]
+    defined = [one for one in complete if _defined(one[0], one[1])]
+    sizes = [len(units) for _, _, units in defined or complete]
+    names = sorted({unit for _, _, units in defined or complete for unit in units}, key=repr)
+    n, index = min(sizes, default=0), {name: place for place, name in enumerate(names)}
+    if not defined:
+        return Correlation(None, None, n, len(names))
+    columns = [np.array([index[unit] for unit in units]) for _, _, units in defined]
+    found = _means(defined, columns, np.ones((1, len(names))))[0]
+    intervals: list[Interval | None] = [None, None]
+    if resamples and len(names) >= FEWEST:
+        widest = max(len(one) for one, _, _ in defined)
+        samples = [
+            _means(defined, columns, counts) for counts in _draw(len(names), resamples, widest)
+        ]
+        intervals = [_interval(values) for values in np.concatenate(samples).T]
+    return Correlation(float(found[0]), float(found[1]), n, len(names), *intervals)
+
+
+def interval_of_mean(values: Sequence[float] | np.ndarray) -> Interval | None:
+    """Bootstrap interval of a mean; None for fewer than four values."""
+    numbers = np.asarray(values, dtype=float)
+    if len(numbers) < FEWEST:
+        return None
+    draws = _draw(len(numbers), RESAMPLES, len(numbers))
+    return _interval(np.concatenate([counts @ numbers / len(numbers) for counts in draws]))
+
+
+def _without_dust(values: np.ndarray) -> np.ndarray:
+    """Relative to the largest, without rounding errors, which would have ranks of their own."""
+    largest = np.abs(values).max(initial=0.0)
+    return np.round(values / largest, DIGITS) if largest > 0 else values
+
+
+def _defined(one: np.ndarray, other: np.ndarray) -> bool:
+    return len(one) >= FEWEST and np.ptp(one) > 0 and np.ptp(other) > 0
+
+
+def _draw(units: int, resamples: int, width: int) -> Iterator[np.ndarray]:
+    """How often each unit is drawn, [samples, units] in parts; the same for the same numbers."""
+    random = np.random.default_rng(SEED)
+    left = resamples
+    while left:
+        part = min(left, max(1, CHUNK // max(1, width)))
+        yield random.multinomial(units, np.full(units, 1 / units), size=part).astype(float)
+        left -= part
+
+
+def _means(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray, Any]],
+    columns: Sequence[np.ndarray],
+    counts: np.ndarray,
+) -> np.ndarray:
+    """[samples, 2]: ρ and r, averaged over the pairs; NaN where one of them is not defined."""
+    both = []
+    for (one, other, _), places in zip(pairs, columns, strict=True):
+        weights = counts[:, places]
+        ranks = _ranks(one, weights), _ranks(other, weights)
+        both.append((_weighted(*ranks, weights), _weighted(one, other, weights)))
+    return np.asarray(np.mean(both, axis=0).T)
+
+
+def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """[samples, points]: mean ranks, where point i occurs as often as its weight says."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    times = np.add.reduceat(weights[:, order], starts, axis=1)
+    ranks = np.cumsum(times, axis=1) - times + (times + 1) / 2
+    inverse = np.empty(len(values), dtype=int)
+    inverse[order] = np.repeat(np.arange(len(starts)), np.diff(np.r_[starts, len(values)]))
+    return np.asarray(ranks[:, inverse])
+
+
+def _weighted(one: np.ndarray, other: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Pearson's r of weighted points, per sample; NaN where a side is constant."""
+    total = weights.sum(axis=1)
+    sides, variances = [], []
+    for values in (one, other):
+        centred = values - ((weights * values).sum(axis=1) / total)[:, None]
+        sides.append(centred)
+        variances.append((weights * centred**2).sum(axis=1) / total)
+    together = (weights * sides[0] * sides[1]).sum(axis=1) / total
+    varied = (variances[0] > CONSTANT) & (variances[1] > CONSTANT)
+    spread = np.prod([np.sqrt(np.where(varied, variance, 1.0)) for variance in variances], axis=0)
+    return np.where(varied, np.clip(together / spread, -1.0, 1.0), np.nan)
+
+
+def _interval(samples: np.ndarray) -> Interval | None:
+    """The middle of the samples; None if most of them have no value."""
+    known = samples[np.isfinite(samples)]
+    if len(known) < len(samples) / 2:
+        return None
+    outside = (1 - COVERED) / 2
+    low, high = np.quantile(known, [outside, 1 - outside])
+    return float(low), float(high)

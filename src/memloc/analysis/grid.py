@@ -1,0 +1,294 @@
+"""The results of many runs as tidy tables: tasks × models × techniques.
+
+Layers of models of different depth are compared by relative depth, (layer − ½) / L: the middle of
+the layer, where 0 is the input and 1 the output. Values are means over seeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memloc.analysis.grouping import (
+    Group,
+    choose_group,
+    describe_groups,
+    group_runs,
+    other_sections,
+)
+from memloc.analysis.run_folders import Found, ResultsError, RunFolder, find_runs
+from memloc.analysis.windows import centre_of_gravity
+from memloc.config import DEFAULT_METHODS
+
+MEMORISED = "memorised"
+"""How tables call θ_M, as against θ_M with some layers swapped."""
+IDENTITY = ["run", "task", "model", "layers"]
+"""The first columns of every table of the grid."""
+WELL_MEMORISED = 0.95
+"""Share of the noisy labels a run should have learned."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What was found in all runs that are compared; every table starts with `IDENTITY`.
+
+    Attributes:
+        folder: Where the runs are.
+        runs: One row per run: folder, seeds, memorised_share, seconds, validation_score,
+            generalisation_score.
+        seed_centres: technique, seed, m_cog, depth.
+        centres: technique, m_cog, depth.
+        seed_weights: technique, seed, layer, weight.
+        weights: technique, layer, weight.
+        windows: technique, single_layer (largest share one layer undoes), layers_to_undo,
+            clean_error.
+        events: event, layer, depth (both NaN if it never happens), seeds, missing.
+        positions: state, layer, mean (of the noisy examples between the two centroids).
+        examples: Single examples that cross: seed, largest_step.
+        groups: The groups of comparable runs.
+        chosen: The number of the group used, from 1.
+        notes: What a reader must know about the choice of runs, in sentences.
+    """
+
+    folder: Path
+    runs: pd.DataFrame
+    seed_centres: pd.DataFrame
+    centres: pd.DataFrame
+    seed_weights: pd.DataFrame
+    weights: pd.DataFrame
+    windows: pd.DataFrame
+    events: pd.DataFrame
+    positions: pd.DataFrame
+    examples: pd.DataFrame
+    groups: tuple[Group, ...]
+    chosen: int
+    notes: tuple[str, ...]
+
+    @property
+    def models(self) -> list[str]:
+        """Their names."""
+        return sorted(self.runs["model"].unique())
+
+    @property
+    def techniques(self) -> list[str]:
+        """Their names: those of the paper first."""
+        names = sorted(self.weights["technique"].unique())
+        ours = [name for name in DEFAULT_METHODS if name in names]
+        return [*ours, *(name for name in names if name not in ours)]
+
+
+def read_grid(folder: Path, number: int | None = None) -> Grid:
+    """Read the runs in a folder that may be compared.
+
+    Args:
+        folder: One run, or a folder of runs.
+        number: Which group of comparable runs; by default the largest.
+
+    Raises:
+        ResultsError: If there is no finished run or no such group, or a file is damaged.
+    """
+    found = find_runs(folder)
+    groups = group_runs(found.runs)
+    chosen = choose_group(groups, number)
+    group = groups[chosen - 1]
+    collected: dict[str, list[pd.DataFrame]] = {name: [] for name in _READERS}
+    for index, ((task, model), run) in enumerate(group.runs.items()):
+        identity = dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True))
+        for name, read in _READERS.items():
+            rows = pd.DataFrame(read(run), columns=list(_COLUMNS[name]))
+            front = pd.DataFrame(identity, index=rows.index)
+            collected[name].append(pd.concat([front, rows], axis=1))
+    tables = {name: _joined(name, parts) for name, parts in collected.items()}
+    by_technique = [*IDENTITY, "technique"]
+    seed_centres = _seed_centres(tables["seed_weights"])
+    return Grid(
+        folder=folder,
+        seed_centres=seed_centres,
+        centres=_over_seeds(seed_centres, by_technique),
+        weights=_over_seeds(tables["seed_weights"], [*by_technique, "layer"]),
+        groups=tuple(groups),
+        chosen=chosen,
+        notes=tuple(_notes(found, groups, chosen, tables["runs"])),
+        **tables,
+    )
+
+
+def relative_depth(layer: float, n_layers: int) -> float:
+    """The middle of a layer as a share of the depth."""
+    return (layer - 0.5) / n_layers
+
+
+def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    return table.drop(columns="seed").groupby(by, sort=False, as_index=False).mean()
+
+
+def _joined(name: str, parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """One table; its types are known even if it is empty."""
+    table = pd.concat(list(parts), ignore_index=True)
+    types = {"run": "int64", "task": "object", "model": "object", "layers": "int64"}
+    return table.astype(types | _COLUMNS[name])
+
+
+def _run_row(run: RunFolder) -> list[dict[str, Any]]:
+    scores = run.summary.get("scores")
+    scores = scores if isinstance(scores, dict) else {}
+    validation = scores.get("validation_score")
+    uniform = validation.get("uniform") if isinstance(validation, dict) else None
+    costs = run.table("costs", {"seconds": "float64"})
+    return [
+        {
+            "folder": run.path.name,
+            "seeds": run.n_seeds,
+            "memorised_share": _number(run.summary.get("memorised_share")),
+            "seconds": math.nan if costs is None else float(costs["seconds"].sum()),
+            "validation_score": _number(uniform),
+            "generalisation_score": _number(scores.get("generalisation_score")),
+        }
+    ]
+
+
+def _seed_weights(run: RunFolder) -> pd.DataFrame:
+    columns = {"technique": "object", "seed": "int64", "layer": "int64", "weight": "float64"}
+    layers = run.table("layers", columns)
+    if layers is None:
+        raise ResultsError(
+            f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or compute it "
+            "again with `memloc run`"
+        )
+    return layers.sort_values(["technique", "seed", "layer"], kind="stable")
+
+
+def _seed_centres(weights: pd.DataFrame) -> pd.DataFrame:
+    """M-CoG per seed; weights that are all zero have none."""
+    by = [*IDENTITY, "technique", "seed"]
+    rows = []
+    for identity, layers in weights.groupby(by, sort=False):
+        centre = centre_of_gravity(layers["weight"].to_numpy())
+        if centre is not None:
+            depth = relative_depth(centre, int(layers["layers"].iloc[0]))
+            rows.append((*identity, centre, depth))
+    table = pd.DataFrame(rows, columns=[*by, "m_cog", "depth"])
+    return table.astype({"m_cog": "float64", "depth": "float64"})
+
+
+def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
+    rows = []
+    for technique, result in run.summary["methods"].items():
+        if "full_error" in result:
+            single = result.get("strongest_single_layer")
+            rows.append(
+                {
+                    "technique": technique,
+                    "single_layer": _number(
+                        single.get("undoes") if isinstance(single, dict) else None
+                    ),
+                    "layers_to_undo": _number(result.get("layers_to_undo")),
+                    "clean_error": _number(result.get("clean_error")),
+                }
+            )
+    return rows
+
+
+def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
+    columns = {"seed": "int64", "model": "object", "event": "object", "layer": "Float64"}
+    table = run.table("events", columns)
+    if table is None:
+        return []
+    rows = []
+    for event, of_seeds in table[table["model"] == MEMORISED].groupby("event", sort=False):
+        known = of_seeds["layer"].dropna().to_numpy(dtype=float)
+        layer = float(known.mean()) if len(known) else math.nan
+        rows.append(
+            {
+                "event": event,
+                "layer": layer,
+                "depth": relative_depth(layer, run.n_layers),
+                "seeds": len(of_seeds),
+                "missing": len(of_seeds) - len(known),
+            }
+        )
+    return rows
+
+
+def _position_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
+    columns = {"model": "object", "layer": "int64", "group": "object", "mean": "float64"}
+    table = run.table("centroids", columns)
+    if table is None:
+        return []
+    noisy = table[table["group"] == "noisy"].rename(columns={"model": "state"})
+    return noisy.groupby(["state", "layer"], as_index=False)[["mean"]].mean()
+
+
+def _example_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
+    columns = {"seed": "int64", "crossing": "Int64", "largest_step": "float64"}
+    table = run.table("crossings", columns)
+    # What never goes over to its new class was not memorised as far as centroids can tell.
+    return [] if table is None else table[table["crossing"].notna()].drop(columns="crossing")
+
+
+def _number(value: Any) -> float:
+    """A number, or NaN for everything that is none."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if plain and np.isfinite(value) else math.nan
+
+
+def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -> list[str]:
+    group = groups[chosen - 1]
+    notes = describe_groups(groups, chosen)
+    if group.left_out:
+        names = ", ".join(sorted(run.path.name for run in group.left_out))
+        notes.append(
+            f"Left out, as another run of the same task and model has more techniques or seeds, or "
+            f"is newer: {names}."
+        )
+    if found.unfinished:
+        names = ", ".join(path.name for path in found.unfinished)
+        notes.append(f"Left out, as they are not finished: {names}.")
+    differing = other_sections(group.runs.values())
+    if differing:
+        notes.append(f"The runs differ in {', '.join(differing)}; scores may not be comparable.")
+    weak = runs[runs["memorised_share"] < WELL_MEMORISED]
+    if len(weak):
+        names = ", ".join(weak["task"] + " " + weak["model"])
+        notes.append(f"Less than {WELL_MEMORISED:.0%} of the noisy labels were memorised: {names}.")
+    return notes
+
+
+_READERS: dict[str, Callable[[RunFolder], pd.DataFrame | list[Any]]] = {
+    "runs": _run_row,
+    "seed_weights": _seed_weights,
+    "windows": _window_rows,
+    "events": _event_rows,
+    "positions": _position_rows,
+    "examples": _example_rows,
+}
+_COLUMNS: dict[str, dict[str, str]] = {
+    "runs": {
+        "folder": "object",
+        "seeds": "int64",
+        **dict.fromkeys(
+            ("memorised_share", "seconds", "validation_score", "generalisation_score"), "float64"
+        ),
+    },
+    "seed_weights": {
+        **{"technique": "object", "seed": "int64", "layer": "int64"},
+        "weight": "float64",
+    },
+    "windows": {
+        "technique": "object",
+        **dict.fromkeys(("single_layer", "layers_to_undo", "clean_error"), "float64"),
+    },
+    "events": {
+        "event": "object",
+        **dict.fromkeys(("layer", "depth"), "float64"),
+        **dict.fromkeys(("seeds", "missing"), "int64"),
+    },
+    "positions": {"state": "object", "layer": "int64", "mean": "float64"},
+    "examples": {"seed": "int64", "largest_step": "float64"},
+}

@@ -1,0 +1,237 @@
+"""Which runs may be compared: those whose settings are equal where they have to be.
+
+The same for all runs of a group: the settings of the data (how many labels were flipped, by which
+seed, how many examples) and of the techniques. The same for all runs of one model: how it was
+trained. Which task and which seeds is what the grid is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
+
+from memloc.analysis.run_folders import ResultsError, RunFolder
+from memloc.config import DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "data": DataConfig().model_dump(mode="json"),
+    "techniques": TechniquesConfig().model_dump(mode="json"),
+    "training": TrainingConfig().model_dump(mode="json"),
+    "model": ModelConfig().model_dump(mode="json"),
+}
+"""What a setting was before it could be chosen: older runs do not mention it."""
+FREE = {
+    # Which task, and where its examples are found.
+    *("data.task", "data.data_dir", "data.validation", "data.text_column", "data.pair_column"),
+    *("data.label_column", "data.original_label_column"),
+    # Which model.
+    *("model.name", "model.trust_remote_code"),
+    # Memory and additional tables; the results are the same.
+    *("training.micro_batch_size", "techniques.gradients.per_example"),
+}
+"""Settings that may differ between runs that are compared."""
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that may be compared, one per task and model.
+
+    Attributes:
+        runs: By task and model.
+        left_out: Further runs of the same task and model.
+        common: The settings all runs share.
+        of_models: The settings all runs of a model share.
+    """
+
+    runs: dict[tuple[str, str], RunFolder]
+    left_out: tuple[RunFolder, ...]
+    common: Settings
+    of_models: dict[str, Settings]
+
+    @property
+    def newest(self) -> float:
+        """When its last run was written."""
+        return max(run.written for run in self.runs.values())
+
+    def differences(self, other: Group) -> list[str]:
+        """What is other here than in `other`, in words."""
+        words = _compare(self.common, other.common)
+        for model in self.of_models.keys() & other.of_models.keys():
+            of_model = _compare(self.of_models[model], other.of_models[model])
+            words += [f"{sentence} for {model}" for sentence in of_model]
+        return sorted(words)
+
+
+def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
+    """The groups, the one with most runs first, then the newest first.
+
+    A model trained in several ways is in one way in each group, those of most runs together. A
+    model trained in fewer ways is in the further groups as it is in the one before.
+    """
+    names = _names(runs)
+    groups: list[Group] = []
+    for common, members in _split(runs, ("data", "techniques")):
+        ways: dict[str, list[tuple[Settings, list[RunFolder]]]] = {}
+        for model in dict.fromkeys(names[run.path][1] for run in members):
+            own = [run for run in members if names[run.path][1] == model]
+            ways[model] = sorted(_split(own, ("training", "model")), key=_size, reverse=True)
+        for rank in range(max(len(of_model) for of_model in ways.values())):
+            chosen = {model: way[min(rank, len(way) - 1)] for model, way in ways.items()}
+            together = [run for _, own in chosen.values() for run in own]
+            group = _without_repeats(together, names)
+            groups.append(
+                replace(group, common=common, of_models={m: own for m, (own, _) in chosen.items()})
+            )
+    return sorted(groups, key=lambda group: (len(group.runs), group.newest), reverse=True)
+
+
+def choose_group(groups: Sequence[Group], number: int | None) -> int:
+    """The number (from 1) of the group to use.
+
+    Raises:
+        ResultsError: If there is no such group.
+    """
+    if number is None:
+        return 1
+    if not 1 <= number <= len(groups):
+        there = "is only group 1" if len(groups) == 1 else f"are groups 1 to {len(groups)}"
+        raise ResultsError(f"--group {number} does not exist; there {there}")
+    return number
+
+
+def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
+    """In words: which group is used, and how the others differ from it."""
+    if len(groups) == 1:
+        return []
+    used = groups[chosen - 1]
+    words = [
+        f"The runs have different settings; group {chosen} of {len(groups)} is used "
+        f"({_count(len(used.runs))}), --group K takes another."
+    ]
+    for number, group in enumerate(groups, start=1):
+        if group is not used:
+            differences = "; ".join(group.differences(used)) or "other models"
+            words.append(f"Group {number} ({_count(len(group.runs))}): {differences}.")
+    return words
+
+
+def other_sections(runs: Iterable[RunFolder]) -> list[str]:
+    """Settings beside those that decide the groups, in which the given runs differ, by name."""
+    known = {*DEFAULTS, "seeds", "methods", "device"}
+    seen: dict[str, list[Any]] = {}
+    for run in runs:
+        for section, value in run.settings.items():
+            if section not in known and isinstance(value, dict):
+                for key, setting in _flat(section, value).items():
+                    values = seen.setdefault(key, [])
+                    values += [] if setting in values else [setting]
+    return sorted(key for key, values in seen.items() if len(values) > 1)
+
+
+def _split(
+    runs: Sequence[RunFolder], sections: tuple[str, ...]
+) -> list[tuple[Settings, list[RunFolder]]]:
+    """The runs by equal settings in these sections."""
+    parts: list[tuple[Settings, list[RunFolder]]] = []
+    for run in runs:
+        settings: Settings = {}
+        for section in sections:
+            own = run.settings.get(section)
+            settings |= _flat(section, DEFAULTS[section])
+            settings |= _flat(section, own if isinstance(own, dict) else {})
+        settings = {key: value for key, value in settings.items() if key not in FREE}
+        same = next((members for other, members in parts if other == settings), None)
+        if same is None:
+            parts.append((settings, [run]))
+        else:
+            same.append(run)
+    return parts
+
+
+def _size(way: tuple[Settings, list[RunFolder]]) -> tuple[int, float]:
+    tasks = {run.summary["task"] for run in way[1]}
+    return len(tasks), max(run.written for run in way[1])
+
+
+def _flat(prefix: str, values: Mapping[str, Any]) -> Settings:
+    flat: Settings = {}
+    for name, value in values.items():
+        key = f"{prefix}.{name}"
+        flat |= _flat(key, value) if isinstance(value, dict) else {key: value}
+    return flat
+
+
+def _without_repeats(runs: Sequence[RunFolder], names: Mapping[PurePath, tuple[str, str]]) -> Group:
+    """One run per task and model: that with most techniques, then most seeds, then the newest."""
+    best: dict[tuple[str, str], RunFolder] = {}
+    ranked = sorted(runs, key=lambda r: (len(r.techniques), r.n_seeds, r.written), reverse=True)
+    for run in ranked:
+        best.setdefault(names[run.path], run)
+    kept = {run.path for run in best.values()}
+    left_out = tuple(run for run in runs if run.path not in kept)
+    return Group(dict(sorted(best.items())), left_out, {}, {})
+
+
+def _names(runs: Sequence[RunFolder]) -> dict[PurePath, tuple[str, str]]:
+    """Task and model of each run; files or folders of the same name are told apart by where."""
+    tasks = _told_apart(
+        [(run.summary["task"], str(run.settings["data"].get("task", ""))) for run in runs]
+    )
+    models = []
+    for run in runs:
+        model = run.settings.get("model")
+        typed = str(model.get("name", "")) if isinstance(model, dict) else ""
+        models.append((run.summary["model"], typed))
+    named = zip(runs, tasks, _told_apart(models), strict=True)
+    return {run.path: (task, model) for run, task, model in named}
+
+
+def _told_apart(names: Sequence[tuple[str, str]]) -> list[str]:
+    """Names as they are shown, with a path beside them where two places have one name."""
+    places: dict[str, list[tuple[str, ...]]] = {}
+    for shown, typed in names:
+        parts = PurePath(typed).parts
+        if len(parts) > 1 and not _known_place(parts, places.get(shown, [])):
+            places.setdefault(shown, []).append(parts)
+    found = []
+    for shown, typed in names:
+        place = _known_place(PurePath(typed).parts, places.get(shown, []))
+        ambiguous = len(places.get(shown, [])) > 1 and place is not None
+        found.append(f"{shown} ({PurePath(*place)})" if ambiguous and place else shown)
+    return found
+
+
+def _known_place(
+    parts: tuple[str, ...], known: Sequence[tuple[str, ...]]
+) -> tuple[str, ...] | None:
+    """The place that a path may be: relative and absolute, it may be the same file."""
+    if len(parts) < 2:
+        return None
+    for other in known:
+        shorter = min(len(parts), len(other))
+        if parts[-shorter:] == other[-shorter:]:
+            return other
+    return None
+
+
+def _compare(own: Settings, other: Settings) -> list[str]:
+    keys = own.keys() | other.keys()
+    return [
+        f"{key} is {_value(own.get(key))} instead of {_value(other.get(key))}"
+        for key in keys
+        if own.get(key) != other.get(key)
+    ]
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "not set"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _count(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"

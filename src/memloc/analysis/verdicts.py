@@ -1,0 +1,192 @@
+"""What a claim is, and how it is decided.
+
+A claim of the paper, a function that measures it, and a rule. The verdict is *holds*, *does not
+hold*, or *not enough data*: too few runs, or an interval that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import pandas as pd
+
+from memloc.analysis.correlation import FEWEST, Correlation, Interval
+from memloc.analysis.grid import Grid
+from memloc.analysis.grid_agreement import agreement_table
+
+Verdict = Literal["holds", "does not hold", "not enough data"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "not enough data")
+Format = Literal["number", "small", "percent", "hours"]
+"""How a value is printed: 0.85, 0.0031, 85%, 8.5 h."""
+
+TOLERANCE = 0.2
+"""A correlation this near to the paper's is the same finding."""
+VAGUE = 1.0
+"""An interval of a correlation that is wider than this would agree with nearly everything."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What claims are measured by: the runs, and the correlations between them."""
+
+    grid: Grid
+
+    @cached_property
+    def agreement(self) -> pd.DataFrame:
+        """All correlations (`memloc.analysis.grid_agreement`)."""
+        return agreement_table(self.grid)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was found here.
+
+    Attributes:
+        value: None if it cannot be measured.
+        n: How many observations are behind it.
+        units: How many of them are independent; a verdict takes as many as the claim says.
+        unit: What these are: runs or tasks.
+        interval: 95%, by resampling units.
+        bounds: Values that agree with the paper, where this depends on the depth of the models.
+        words: What else to know, in a few words.
+        missing: What has to be there for a measurement, if it is not.
+        details: The single values behind a mean.
+    """
+
+    value: float | None = None
+    n: int = 0
+    units: int = 0
+    unit: str = "runs"
+    interval: Interval | None = None
+    bounds: Interval | None = None
+    words: str = ""
+    missing: str = ""
+    details: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When a claim holds: in words, and as a function that may also be undecided (None).
+
+    `paper` is the correlation to compare with, if that is the rule.
+    """
+
+    words: str
+    holds: Callable[[float, Measured], bool | None]
+    paper: float | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding of the paper, and how to check it.
+
+    Attributes:
+        id: A short name.
+        section: The heading it stands under.
+        source: Where in the paper.
+        statement: What the paper found.
+        paper: Its number, or a word.
+        rule: What decides.
+        measure: What it is decided by.
+        fewest: Independent observations that a verdict takes.
+        format: How the value is printed.
+    """
+
+    id: str
+    section: str
+    source: str
+    statement: str
+    paper: str
+    rule: Rule
+    measure: Callable[[Evidence], Measured]
+    fewest: int = FEWEST
+    format: Format = "number"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with what was measured and the verdict; `reason` says why it is not `holds`."""
+
+    claim: Claim
+    measured: Measured
+    verdict: Verdict
+    reason: str = ""
+
+
+def judge(claim: Claim, evidence: Evidence) -> Finding:
+    """Measure a claim and decide it."""
+    measured = claim.measure(evidence)
+    undecided: Verdict = "not enough data"
+    if measured.missing:
+        return Finding(claim, measured, undecided, measured.missing)
+    if measured.units < claim.fewest:
+        there = "there is" if measured.units == 1 else "there are"
+        few = f"takes {claim.fewest} {measured.unit}, {there} {measured.units or 'none'}"
+        return Finding(claim, measured, undecided, few)
+    if measured.value is None:
+        return Finding(claim, measured, undecided, "the values do not vary")
+    holds = claim.rule.holds(measured.value, measured)
+    if holds is None:
+        return Finding(claim, measured, undecided, f"the interval is wider than {VAGUE:g}")
+    if holds or claim.rule.paper is None:
+        return Finding(claim, measured, "holds" if holds else "does not hold")
+    # The same words for a relation that is absent and for one that is stronger would mislead.
+    stronger = "stronger" if measured.value > claim.rule.paper else "weaker"
+    return Finding(claim, measured, "does not hold", f"{stronger} than in the paper")
+
+
+def above(limit: float, words: str) -> Rule:
+    """Holds for values above a limit."""
+    return Rule(words, lambda value, _: value > limit)
+
+
+def at_least(limit: float, words: str) -> Rule:
+    """Holds for values from a limit on."""
+    return Rule(words, lambda value, _: value >= limit)
+
+
+def below(limit: float, words: str) -> Rule:
+    """Holds for values below a limit."""
+    return Rule(words, lambda value, _: value < limit)
+
+
+def clearly_below(limit: float, words: str) -> Rule:
+    """Holds if the whole interval is below a limit."""
+    return Rule(words, lambda value, m: (m.interval[1] if m.interval else value) < limit)
+
+
+def within_bounds(words: str) -> Rule:
+    """Holds for values within the bounds that came with the measurement."""
+    return Rule(words, lambda value, m: m.bounds is None or m.bounds[0] <= value <= m.bounds[1])
+
+
+def near(paper: float, or_more: bool = False) -> Rule:
+    """Holds for correlations like the paper's: close to it, or with it in their interval.
+
+    Args:
+        paper: The paper's value.
+        or_more: A stronger correlation is as good, as the claim is that there is one.
+    """
+
+    def holds(value: float, measured: Measured) -> bool | None:
+        if round(abs(value - paper), 9) <= TOLERANCE or (or_more and value > paper):
+            return True
+        if measured.interval is None:
+            return False
+        low, high = measured.interval
+        if high - low > VAGUE:
+            return None
+        return low <= paper <= high
+
+    close = f"ρ >= {paper - TOLERANCE:.2f}" if or_more else f"within {TOLERANCE:g} of {paper:.2f}"
+    return Rule(f"{close}, or {paper:.2f} is in the interval", holds, paper)
+
+
+def of_correlation(found: Correlation, unit: str, **more: Any) -> Measured:
+    """A correlation as a measurement, by Spearman's ρ."""
+    return Measured(
+        found.spearman, found.n, found.units, unit, interval=found.spearman_interval, **more
+    )

@@ -1,0 +1,136 @@
+"""Correlations between techniques, models, events and scores, in a terminal of 80 columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pandas as pd
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from memloc.analysis.claims_on_movement import EVENT_WORDS
+from memloc.analysis.correlation import FEWEST
+from memloc.analysis.grid import Grid
+from memloc.analysis.grid_agreement import LAYER_WEIGHTS, M_COG
+from memloc.report.grid_words import grid_title
+
+WIDTH = 80
+CELL = 13
+"""Room for [-0.55, 0.97]."""
+WORDS = EVENT_WORDS | {LAYER_WEIGHTS: "layer weights"}
+TITLES = {
+    "techniques": ("Do techniques agree?", "runs", "layers of runs"),
+    "models": ("Do models agree?", "tasks × techniques", "tasks × techniques × layers"),
+}
+"""Heading, and what the points are for M-CoG and for layer weights."""
+
+
+def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
+    """Print all correlations."""
+    console.print()
+    console.print(Text.assemble(("memloc agreement", "bold"), f"  {grid_title(grid)}"))
+    for note in grid.notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+    console.print(
+        Text(
+            "Below the diagonal Spearman's ρ, above it Pearson's r, each with n and a 95% "
+            f"bootstrap interval. Fewer than {FEWEST} points have no correlation (-).",
+            style="dim",
+        )
+    )
+    for kind, names in (("techniques", grid.techniques), ("models", grid.models)):
+        title, *points = TITLES[kind]
+        if len(names) < 2:
+            console.print(_section(title, f"there is only one: {names[0]}" if names else "none"))
+            continue
+        for quantity, of_what in zip((M_COG, LAYER_WEIGHTS), points, strict=True):
+            rows = table[(table["kind"] == kind) & (table["quantity"] == quantity)]
+            console.print(_section(f"{title} By {WORDS[quantity]}", f"n: {of_what}"))
+            console.print(Padding(_matrix(names, rows), (0, 0, 0, 2), expand=False))
+    events = table[table["kind"] == "events"]
+    console.print(_section("Do centroids and probes see the same events?", "n: runs"))
+    console.print(Padding(_list(events), (0, 0, 0, 2), expand=False))
+    console.print(_section("Is it deeper where it generalises better? (Table 2)", "n: runs"))
+    scores = table[table["kind"] == "generalisation"]
+    console.print(Padding(_list(scores), (0, 0, 0, 2), expand=False))
+
+
+def _section(title: str, points: str) -> Group:
+    return Group("", Text.assemble((title, "bold"), (f"  ({points})", "dim")))
+
+
+def _matrix(names: Sequence[str], rows: pd.DataFrame) -> Table:
+    """Names × names; too many for the width become a list."""
+    first = min(max(map(len, names)), CELL + 3)
+    if first + len(names) * (CELL + 1) > WIDTH - 2:
+        return _list(rows)
+    table = _grid(first)
+    for _ in names:
+        table.add_column(width=CELL, justify="right")
+    table.add_row("", *(Text(_short(name, CELL), style="dim") for name in names))
+    for line, name in enumerate(names):
+        cells = [
+            _cell(rows, name, other, "spearman" if column < line else "pearson")
+            if name != other
+            else Text("·", style="dim")
+            for column, other in enumerate(names)
+        ]
+        table.add_row(Text(_short(name, first), style="dim"), *cells)
+    return table
+
+
+def _cell(rows: pd.DataFrame, one: str, other: str, coefficient: str) -> Text:
+    for _, row in rows.iterrows():
+        if {row["one"], row["other"]} == {one, other}:
+            return Text("\n").join(line for line in _lines(row, coefficient) if line)
+    return Text("-")
+
+
+def _lines(row: pd.Series[float], coefficient: str) -> list[Text]:
+    """The coefficient with n, and its interval below."""
+    value, n = float(row[coefficient]), int(row["n"])
+    words = Text(_number(value), style="bold" if abs(value) >= 0.5 else "")
+    return [words.append(f" n {n}", style="dim"), Text(_interval(row, coefficient), style="dim")]
+
+
+def _list(rows: pd.DataFrame) -> Table:
+    """One line per correlation; what is repeated from the line above is left out."""
+    scoped = (rows["kind"] != "models").any()
+    widths = (32, 14) if scoped else (47, 0)
+    table = _grid(widths[0])
+    for width in (widths[1], 19, 5):
+        table.add_column(width=width)
+    table.add_column(width=4, justify="right")
+    table.add_row(*(Text(word, style="dim") for word in ("", "", "ρ", "r", "n")))
+    above = ""
+    for _, row in rows.iterrows():
+        one, other = (WORDS.get(row[k], row[k].replace("_", " ")) for k in ("one", "other"))
+        pair = _short(f"{one} ~ {other}", widths[0])
+        rho = f"{_number(row['spearman'])} {_interval(row, 'spearman')}"
+        scope = _short(row["scope"], widths[1]) if scoped else ""
+        cells = (rho.rstrip(), _number(row["pearson"]), str(row["n"]))
+        table.add_row("" if pair == above else pair, scope, *cells)
+        above = pair
+    return table
+
+
+def _grid(first: int) -> Table:
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(width=first)
+    return table
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.2f}"
+
+
+def _interval(row: pd.Series[float], coefficient: str) -> str:
+    low, high = float(row[f"{coefficient}_low"]), float(row[f"{coefficient}_high"])
+    return "" if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+
+
+def _short(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"

@@ -1,0 +1,441 @@
+"""Claims that hold and claims that fail, in results made for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from memloc.analysis.claims import CLAIMS, check_claims, count_verdicts
+from memloc.analysis.grid import read_grid
+from memloc.analysis.paper_numbers import (
+    TABLE_2,
+    TASK_M_COG,
+    TECHNIQUES_M_COG,
+    TECHNIQUES_WEIGHTS,
+)
+from memloc.analysis.verdicts import Finding
+from tests.result_folders import straight, write_run
+
+TASKS = tuple("abcdefgh")
+CENTRES = np.linspace(0.36, 0.60, len(TASKS))
+
+
+def findings(runs: Path) -> dict[str, Finding]:
+    return {finding.claim.id: finding for finding in check_claims(read_grid(runs))}
+
+
+def verdict(runs: Path, claim: str) -> str:
+    return findings(runs)[claim].verdict
+
+
+def write_tasks(
+    runs: Path,
+    model: str = "minilm",
+    layers: int = 12,
+    tasks: Sequence[str] = TASKS,
+    make: Callable[[int], Mapping[str, Any]] = lambda place: {},
+    **same: Any,
+) -> Path:
+    """One run per task; `make` gives what differs between them."""
+    for place, task in enumerate(tasks):
+        write_run(runs, task, model, layers, **{**same, **make(place)})
+    return runs
+
+
+def with_centres(technique: str, centres: Sequence[float], layers: int = 12) -> Callable[..., Any]:
+    return lambda place: {"weights": {technique: [straight(layers, centres[place])]}}
+
+
+def order_with(rho: float, n: int = 8) -> list[int]:
+    """An order of n things whose ρ with the natural one is nearly this."""
+    found = min(
+        (order for order, _ in zip(permutations(range(n)), range(20_000), strict=False)),
+        key=lambda order: abs(spearmanr(range(n), order).statistic - rho),
+    )
+    assert abs(spearmanr(range(n), found).statistic - rho) < 0.1
+    return list(found)
+
+
+def course(end: float, layers: int = 12) -> list[float]:
+    return np.linspace(1.0, end, layers).tolist()
+
+
+JUMP = [1.0] * 8 + [0.1] * 4
+"""A mean that moves in one layer alone."""
+
+
+@pytest.mark.parametrize(
+    ("claim", "layers", "good", "bad"),
+    [
+        ("not-confined", 12, {"single_layer": 0.14}, {"single_layer": 0.16}),
+        ("not-confined", 6, {"single_layer": 0.29}, {"single_layer": 0.31}),
+        ("not-confined", 24, {"single_layer": 0.07}, {"single_layer": 0.08}),
+        ("layers-to-revert", 12, {"layers_to_undo": 7}, {"layers_to_undo": 6}),
+        ("layers-to-revert", 12, {"layers_to_undo": 10}, {"layers_to_undo": 11}),
+        ("layers-to-revert", 6, {"layers_to_undo": 3}, {"layers_to_undo": 2}),
+        ("layers-to-revert", 6, {"layers_to_undo": 5}, {"layers_to_undo": 6}),
+        ("clean-error", 6, {"clean_error": 0.004}, {"clean_error": 0.02}),
+        (
+            "early-layers",
+            6,
+            {"weights": {"swapping": [straight(6, 0.45)]}},
+            {"weights": {"swapping": [straight(6, 0.55)]}},
+        ),
+        (
+            "probing-not-local",
+            6,
+            {"weights": {"probing": [[0.1, 0.2, 0.3, 0.0, 0.0, 0.0]]}},
+            {"weights": {"probing": [[0.1, 0.0, 0.2, 0.0, 0.0, 0.0]]}},
+        ),
+        (
+            "gradual",
+            12,
+            {"positions": {"memorised": course(0.0)}},
+            {"positions": {"memorised": JUMP}},
+        ),
+        (
+            "bottom-swap",
+            12,
+            {"positions": {"bottom_swapped": course(0.6)}},
+            {"positions": {"bottom_swapped": course(0.4)}},
+        ),
+        (
+            "top-swap",
+            12,
+            {"positions": {"top_swapped": course(0.4)}},
+            {"positions": {"top_swapped": course(0.6)}},
+        ),
+        ("cost", 12, {"seconds": 25 * 3600}, {"seconds": 23 * 3600}),
+        ("single-examples", 12, {"steps": [0.3, 0.5, 0.8]}, {"steps": [0.3, 0.6, 0.8]}),
+    ],
+)
+def test_a_claim_about_single_runs_holds_or_fails(
+    tmp_path: Path, claim: str, layers: int, good: dict[str, Any], bad: dict[str, Any]
+) -> None:
+    write_tasks(tmp_path / "good", layers=layers, **good)
+    write_tasks(tmp_path / "bad", layers=layers, **bad)
+    assert verdict(tmp_path / "good", claim) == "holds"
+    assert verdict(tmp_path / "bad", claim) == "does not hold"
+
+
+def test_most_runs_decide_and_the_share_of_them_is_the_value(tmp_path: Path) -> None:
+    write_tasks(tmp_path, make=lambda place: {"single_layer": 0.3 if place < 3 else 0.1})
+    found = findings(tmp_path)["not-confined"]
+    assert found.verdict == "holds"
+    assert found.measured.value == pytest.approx(5 / 8)
+    assert found.measured.n == 8
+    assert found.measured.interval is not None
+    assert found.measured.interval[0] < 5 / 8 < found.measured.interval[1]
+
+
+def test_the_bottom_half_must_work_nearly_always(tmp_path: Path) -> None:
+    def end(place: int) -> dict[str, Any]:
+        return {"positions": {"bottom_swapped": course(0.4 if place == 0 else 0.9)}}
+
+    write_tasks(tmp_path, make=end)
+    found = findings(tmp_path)["bottom-swap"]
+    assert found.measured.value == pytest.approx(7 / 8)
+    assert found.verdict == "does not hold"
+
+
+def between_and_within(tasks_differ: bool, technique: str) -> Callable[[int], dict[str, Any]]:
+    """Three seeds per task; either tasks or seeds decide where the weight is."""
+
+    def make(place: int) -> dict[str, Any]:
+        centres = [CENTRES[place] if tasks_differ else CENTRES[seed * 3] for seed in range(3)]
+        return {
+            "seeds": (1, 2, 3),
+            "weights": {technique: [straight(12, c + 0.001 * place) for c in centres]},
+        }
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("claim", "technique"),
+    [("task-dependent", "swapping"), ("probing-task-dependent", "probing")],
+)
+def test_layers_depend_on_the_task_if_tasks_differ_more_than_seeds(
+    tmp_path: Path, claim: str, technique: str
+) -> None:
+    write_tasks(tmp_path / "good", make=between_and_within(True, technique))
+    write_tasks(tmp_path / "bad", make=between_and_within(False, technique))
+    good, bad = findings(tmp_path / "good")[claim], findings(tmp_path / "bad")[claim]
+    assert (good.verdict, good.measured.value) == ("holds", pytest.approx(1))
+    assert bad.verdict == "does not hold"
+    assert bad.measured.value is not None
+    assert bad.measured.value < 0.1
+    write_tasks(tmp_path / "one-seed", make=with_centres(technique, CENTRES))
+    without = findings(tmp_path / "one-seed")[claim]
+    assert without.verdict == "not enough data"
+    assert "--seeds" in without.reason
+
+
+def test_the_share_of_the_variance_is_that_of_a_random_effects_model(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    depths = 0.5 + random.normal(0, 0.02, (len(TASKS), 1)) + random.normal(0, 0.02, (8, 3))
+
+    def make(place: int) -> dict[str, Any]:
+        profiles = [straight(12, depth) for depth in depths[place]]
+        return {"seeds": (1, 2, 3), "weights": {"retraining": profiles}}
+
+    write_tasks(tmp_path, make=make)
+    within = depths.var(axis=1, ddof=1).mean()
+    between = depths.mean(axis=1).var(ddof=1) - within / 3
+    found = findings(tmp_path)["task-dependent"].measured
+    assert found.value == pytest.approx(between / (between + within))
+    assert found.n == 8
+
+
+def test_tasks_are_ordered_as_in_the_paper_or_not(tmp_path: Path) -> None:
+    tasks = list(TASK_M_COG)[:8]
+    paper = [TASK_M_COG[task] for task in tasks]
+    depths = [(m_cog - 0.5) / 12 for m_cog in paper]
+    write_tasks(tmp_path / "good", tasks=tasks, make=with_centres("swapping", depths))
+    turned = [0.9 - depth for depth in depths]
+    write_tasks(tmp_path / "bad", tasks=tasks, make=with_centres("swapping", turned))
+    good, bad = (findings(tmp_path / name)["order-of-tasks"] for name in ("good", "bad"))
+    assert (good.verdict, good.measured.value) == ("holds", pytest.approx(1))
+    assert (bad.verdict, bad.measured.value) == ("does not hold", pytest.approx(-1))
+    write_tasks(tmp_path / "own", make=with_centres("swapping", CENTRES))
+    assert findings(tmp_path / "own")["order-of-tasks"].measured.n == 0  # none of the paper's
+
+
+@pytest.mark.parametrize("pair", TECHNIQUES_M_COG)
+def test_centres_of_two_techniques_go_together_as_in_the_paper_or_not(
+    tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    order = order_with(TECHNIQUES_M_COG[pair])
+    for name, places in (("good", order), ("bad", range(8)[::-1])):
+
+        def make(place: int, places: Sequence[int] = places) -> dict[str, Any]:
+            centres = (CENTRES[place], CENTRES[places[place]])
+            return {"weights": {t: [straight(6, c)] for t, c in zip(pair, centres, strict=True)}}
+
+        write_tasks(tmp_path / name, layers=6, make=make)
+    claim = f"fig8-{pair[0]}-{pair[1]}"
+    assert verdict(tmp_path / "good", claim) == "holds"
+    bad = findings(tmp_path / "bad")[claim]
+    assert (bad.verdict, bad.reason) == ("does not hold", "weaker than in the paper")
+
+
+@pytest.mark.parametrize("pair", TECHNIQUES_WEIGHTS)
+def test_weights_of_two_techniques_go_together_as_in_the_paper_or_not(
+    tmp_path: Path, pair: tuple[str, str]
+) -> None:
+    wanted = TECHNIQUES_WEIGHTS[pair]
+    random = np.random.default_rng(1)
+    one, noise = random.random((2, 8, 6))
+    shares = np.linspace(0, 1, 200)
+    mixtures = [share * one + (1 - share) * noise for share in shares]
+    rhos = [spearmanr(one.ravel(), mixture.ravel()).statistic for mixture in mixtures]
+    like = mixtures[int(np.argmin(np.abs(np.array(rhos) - wanted)))]
+    for name, other in (("good", like), ("bad", 1 - one)):
+
+        def make(place: int, other: np.ndarray = other) -> dict[str, Any]:
+            both = (one[place].tolist(), other[place].tolist())
+            return {"weights": {t: [w] for t, w in zip(pair, both, strict=True)}}
+
+        write_tasks(tmp_path / name, layers=6, make=make)
+    claim = f"fig9-{pair[0]}-{pair[1]}"
+    assert verdict(tmp_path / "good", claim) == "holds"
+    assert verdict(tmp_path / "bad", claim) == "does not hold"
+
+
+def two_models(
+    runs: Path, technique: str, order: Sequence[int], layers: tuple[int, int] = (12, 12)
+) -> Path:
+    """The second model has the tasks in another order."""
+    names = ("bert-base-cased", "opt-125m")
+    write_tasks(runs, names[0], layers[0], make=with_centres(technique, CENTRES, layers[0]))
+    other = [CENTRES[place] for place in order]
+    return write_tasks(runs, names[1], layers[1], make=with_centres(technique, other, layers[1]))
+
+
+def test_models_order_tasks_alike_or_not(tmp_path: Path) -> None:
+    two_models(tmp_path / "good", "retraining", range(8))
+    two_models(tmp_path / "bad", "retraining", range(8)[::-1])
+    assert verdict(tmp_path / "good", "models-order-tasks") == "holds"
+    assert verdict(tmp_path / "bad", "models-order-tasks") == "does not hold"
+    two_models(tmp_path / "other", "swapping", range(8))  # the claim is about retraining
+    assert verdict(tmp_path / "other", "models-order-tasks") == "not enough data"
+    write_tasks(tmp_path / "one")
+    assert findings(tmp_path / "one")["models-order-tasks"].reason == "needs at least two models"
+
+
+def test_pairs_of_models_are_listed_with_the_papers_value(tmp_path: Path) -> None:
+    two_models(tmp_path, "swapping", order_with(0.61))
+    write_tasks(tmp_path, "minilm", 6, make=with_centres("swapping", CENTRES[::-1], 6))
+    found = findings(tmp_path)["fig8-models"]
+    details = {tuple(detail["models"]): detail for detail in found.measured.details}
+    assert len(details) == 3
+    pair = details["bert-base-cased", "opt-125m"]
+    assert pair["paper"] == 0.74
+    assert pair["n"] == 8
+    assert "paper" not in details["bert-base-cased", "minilm"]
+    mean = np.mean([detail["spearman"] for detail in details.values()])
+    assert found.measured.value == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(("claim", "rho"), [("fig8-models", 0.61), ("fig9-models", 0.8)])
+def test_models_agree_as_much_as_in_the_paper_or_not(
+    tmp_path: Path, claim: str, rho: float
+) -> None:
+    two_models(tmp_path / "good", "swapping", order_with(rho))
+    two_models(tmp_path / "bad", "swapping", range(8)[::-1])
+    assert verdict(tmp_path / "good", claim) == "holds"
+    assert verdict(tmp_path / "bad", claim) == "does not hold"
+
+
+def test_deeper_models_order_tasks_alike_or_not(tmp_path: Path) -> None:
+    two_models(tmp_path / "good", "swapping", range(8), layers=(6, 12))
+    two_models(tmp_path / "bad", "swapping", range(8)[::-1], layers=(6, 12))
+    two_models(tmp_path / "same", "swapping", range(8))
+    assert verdict(tmp_path / "good", "deeper-models") == "holds"
+    assert verdict(tmp_path / "bad", "deeper-models") == "does not hold"
+    assert "different depth" in findings(tmp_path / "same")["deeper-models"].reason
+
+
+def test_events_of_deeper_models_go_with_those_of_others_or_not(tmp_path: Path) -> None:
+    def events(layers: Sequence[int]) -> Callable[[int], dict[str, Any]]:
+        return lambda place: {"events": {"crossing": [layers[place]], "initiation": [place + 1]}}
+
+    early_to_late = [1, 1, 2, 3, 4, 4, 5, 6]
+    for name, deep in (("good", [2 * at for at in early_to_late]), ("bad", range(12, 4, -1))):
+        write_tasks(tmp_path / name, "six", 6, make=events(early_to_late))
+        write_tasks(tmp_path / name, "twelve", 12, make=events(deep))
+    good, bad = findings(tmp_path / "good"), findings(tmp_path / "bad")
+    assert good["deeper-crossing"].verdict == "holds"
+    assert bad["deeper-crossing"].verdict == "does not hold"
+    # The paper found hardly any relation here.
+    assert good["deeper-initiation"].verdict == "does not hold"
+    assert good["deeper-initiation"].reason == "stronger than in the paper"
+
+
+@pytest.mark.parametrize(
+    ("claim", "one", "other"),
+    [("crossing-mem-gen", "crossing", "mem_gen"), ("initiation-f1-90", "initiation", "f1_90")],
+)
+def test_events_of_centroids_go_with_those_of_probes_or_not(
+    tmp_path: Path, claim: str, one: str, other: str
+) -> None:
+    def events(turned: bool) -> Callable[[int], dict[str, Any]]:
+        return lambda place: {
+            "events": {one: [place + 1], other: [9 - place if turned else place + 2]}
+        }
+
+    write_tasks(tmp_path / "good", make=events(False))
+    write_tasks(tmp_path / "bad", make=events(True))
+    assert verdict(tmp_path / "good", claim) == "holds"
+    assert verdict(tmp_path / "bad", claim) == "does not hold"
+
+
+def test_an_event_that_never_happens_is_said_to_be_missing(tmp_path: Path) -> None:
+    def events(place: int) -> dict[str, Any]:
+        return {"events": {"crossing": [place + 1], "mem_gen": [None if place < 2 else place + 1]}}
+
+    write_tasks(tmp_path, make=events)
+    found = findings(tmp_path)
+    assert found["crossing-mem-gen"].measured.n == 6
+    assert found["crossing-mem-gen"].measured.words == "never happens in 2 runs"
+    assert found["initiation-f1-90"].reason == "no run has the event f1_90 and initiation"
+
+
+@pytest.mark.parametrize(("depth", "score"), TABLE_2)
+def test_deeper_memorisation_goes_with_better_scores_or_not(
+    tmp_path: Path, depth: str, score: str
+) -> None:
+    def run(turned: bool) -> Callable[[int], dict[str, Any]]:
+        def make(place: int) -> dict[str, Any]:
+            better = (8 - place if turned else place + 1) / 10
+            return {
+                "events": {"crossing": [place + 1], "mem_gen": [place + 2]},
+                "weights": {"swapping": [straight(12, CENTRES[place])]},
+                score.removesuffix("_score"): better,
+            }
+
+        return make
+
+    write_tasks(tmp_path / "good", make=run(False))
+    write_tasks(tmp_path / "bad", make=run(True))
+    claim = f"table2-{depth}-{score.removesuffix('_score')}".replace("_", "-")
+    good, bad = findings(tmp_path / "good"), findings(tmp_path / "bad")
+    assert (good[claim].verdict, bad[claim].verdict) == ("holds", "does not hold")
+    general = "later-with-generalisation"
+    assert (good[general].verdict, bad[general].verdict) == ("holds", "does not hold")
+    assert good[general].measured.words.startswith("lowest of 3 of 6")
+    missing = "validation" if score.startswith("generalisation") else "generalisation"
+    assert good[f"table2-crossing-{missing}"].reason == f"no run has a {missing} score"
+
+
+def test_scores_of_each_model_are_in_the_details(tmp_path: Path) -> None:
+    def make(place: int) -> dict[str, Any]:
+        return {"events": {"crossing": [place + 1]}, "validation": place / 10}
+
+    for model in ("bert-base-cased", "minilm"):
+        write_tasks(tmp_path, model, make=make)
+    details = findings(tmp_path)["table2-crossing-validation"].measured.details
+    assert details == (
+        {"model": "bert-base-cased", "spearman": pytest.approx(1), "n": 8, "paper": 0.90},
+        {"model": "minilm", "spearman": pytest.approx(1), "n": 8},
+    )
+
+
+def test_fewer_than_four_runs_give_no_verdict_but_values_that_are_no_correlations(
+    tmp_path: Path,
+) -> None:
+    write_tasks(tmp_path, tasks=TASKS[:3])
+    found = findings(tmp_path)
+    decided = {name for name, finding in found.items() if finding.verdict != "not enough data"}
+    assert decided == {"cost"}
+    assert found["not-confined"].measured.value == 1
+    assert found["not-confined"].reason == "takes 4 runs, there are 3"
+    assert found["fig8-swapping-retraining"].measured.value is None
+    assert found["fig8-swapping-retraining"].measured.n == 3
+
+
+def test_layers_of_few_runs_give_a_correlation_but_no_verdict(tmp_path: Path) -> None:
+    write_tasks(tmp_path, tasks=TASKS[:3])
+    found = findings(tmp_path)["fig9-swapping-retraining"]
+    assert found.measured.value == pytest.approx(1)
+    assert found.measured.n == 3 * 12
+    assert (found.verdict, found.reason) == ("not enough data", "takes 4 runs, there are 3")
+
+
+def test_runs_of_older_versions_leave_claims_of_section_5_open(tmp_path: Path) -> None:
+    write_tasks(tmp_path)
+    found = findings(tmp_path)
+    for claim in ("gradual", "bottom-swap", "top-swap", "single-examples"):
+        assert found[claim].reason == "needs the centroid analysis of `memloc run`"
+    assert found["crossing-mem-gen"].reason == "no run has the event crossing and mem_gen"
+
+
+def test_models_of_6_and_12_layers_are_judged_together(tmp_path: Path) -> None:
+    # One layer of 6 may undo twice as much as one of 12, and 4 of 6 are as many as 8 of 12.
+    write_tasks(tmp_path, "six", 6, single_layer=0.28, layers_to_undo=4)
+    write_tasks(tmp_path, "twelve", 12, single_layer=0.14, layers_to_undo=8)
+    found = findings(tmp_path)
+    assert found["not-confined"].measured.value == 1
+    assert found["layers-to-revert"].measured.value == pytest.approx(2 / 3)
+    assert found["layers-to-revert"].verdict == "holds"
+    assert found["early-layers"].measured.value == pytest.approx(0.45)
+    assert found["early-layers"].measured.n == 16
+
+
+def test_every_claim_has_a_verdict_and_the_counts_add_up(tmp_path: Path) -> None:
+    write_tasks(tmp_path)
+    found = check_claims(read_grid(tmp_path))
+    assert [finding.claim for finding in found] == list(CLAIMS)
+    counts = count_verdicts(found)
+    assert sum(counts.values()) == len(CLAIMS)
+    assert counts["holds"] >= 4
+    for name in ("control", "gradient-corrections", "binarised-m-cog"):
+        finding = next(one for one in found if one.claim.id == name)
+        assert finding.verdict == "not enough data"
+        assert finding.reason

@@ -1,0 +1,167 @@
+"""Correlations against scipy, and bootstrap intervals against samples that are written out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from memloc.analysis.correlation import (
+    FEWEST,
+    Points,
+    correlate,
+    interval_of_mean,
+    mean_correlation,
+)
+from tests.oracles.correlation import bootstrap
+
+
+def noisy_pair(n: int, seed: int = 0, digits: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Two lists with something in common; rounded, so that there are ties."""
+    random = np.random.default_rng(seed)
+    one = random.random(n)
+    return one.round(digits), (one + random.random(n)).round(digits)
+
+
+@pytest.mark.parametrize("n", [4, 5, 12, 48, 576])
+@pytest.mark.parametrize("digits", [1, 9])
+def test_both_coefficients_are_those_of_scipy(n: int, digits: int) -> None:
+    one, other = noisy_pair(n, seed=n, digits=digits)
+    found = correlate(one, other)
+    assert found.n == found.units == n
+    assert found.spearman == pytest.approx(spearmanr(one, other).statistic, abs=1e-9)
+    assert found.pearson == pytest.approx(pearsonr(one, other).statistic, abs=1e-9)
+
+
+def test_large_numbers_and_negative_ones_change_nothing() -> None:
+    one, other = noisy_pair(20)
+    found = correlate(1e6 - one, 1e-6 * other)
+    assert found.spearman == pytest.approx(-spearmanr(one, other).statistic)
+    assert found.pearson == pytest.approx(-pearsonr(one, other).statistic)
+
+
+def test_the_interval_is_that_of_samples_written_out() -> None:
+    one, other = noisy_pair(9, seed=3)
+    found = correlate(one, other, resamples=300)
+    slow = bootstrap(one, other, range(9), 300)
+    assert found.spearman_interval == pytest.approx(slow["spearman"], abs=1e-9)
+    assert found.pearson_interval == pytest.approx(slow["pearson"], abs=1e-9)
+
+
+def test_units_of_different_size_are_drawn_as_a_whole() -> None:
+    one, other = noisy_pair(14, seed=4)
+    units = list("aaaabbbccccdee")
+    found = correlate(one, other, units, resamples=300)
+    slow = bootstrap(one, other, units, 300)
+    assert (found.n, found.units) == (14, 5)
+    assert found.spearman == pytest.approx(spearmanr(one, other).statistic)
+    assert found.spearman_interval == pytest.approx(slow["spearman"], abs=1e-9)
+    assert found.pearson_interval == pytest.approx(slow["pearson"], abs=1e-9)
+
+
+def test_copies_of_a_point_within_a_unit_add_no_certainty() -> None:
+    one, other = noisy_pair(10, seed=5)
+    once = correlate(one, other)
+    copied = correlate(np.repeat(one, 12), np.repeat(other, 12), np.repeat(np.arange(10), 12))
+    as_if_independent = correlate(np.repeat(one, 12), np.repeat(other, 12))
+    assert copied.spearman_interval == pytest.approx(once.spearman_interval)
+    assert once.spearman_interval is not None
+    assert as_if_independent.spearman_interval is not None
+    assert np.ptp(as_if_independent.spearman_interval) < np.ptp(once.spearman_interval) / 2
+
+
+def test_intervals_are_the_same_each_time_surround_the_value_and_shrink_with_n() -> None:
+    small, large = correlate(*noisy_pair(12, digits=9)), correlate(*noisy_pair(300, digits=9))
+    assert small == correlate(*noisy_pair(12, digits=9))
+    widths = []
+    for found in (small, large):
+        assert found.spearman is not None
+        assert found.spearman_interval is not None
+        low, high = found.spearman_interval
+        assert -1 <= low < found.spearman < high <= 1
+        widths.append(high - low)
+    assert widths[1] < widths[0] / 3
+
+
+def test_a_perfect_order_has_no_uncertainty() -> None:
+    found = correlate([1, 2, 3, 4, 5], [10, 20, 30, 40, 90])
+    assert found.spearman == pytest.approx(1)
+    assert found.spearman_interval == pytest.approx((1, 1))
+
+
+def test_fewer_than_four_points_have_no_correlation() -> None:
+    found = correlate([1, 2, 3], [1, 2, 3])
+    assert (found.spearman, found.pearson, found.n) == (None, None, 3)
+    assert correlate([], []).n == 0
+    assert correlate([1, 2, 3, 4], [1, 2, 3, 4]).spearman == pytest.approx(1)
+
+
+def test_pairs_with_a_missing_side_are_dropped_and_not_counted() -> None:
+    one, other = [1, 2, np.nan, 4, 5, 6.0], [1, 3, 2, np.nan, 4, 9.0]
+    found = correlate(one, other)
+    assert found.n == 4
+    assert found.spearman == pytest.approx(spearmanr([1, 2, 5, 6], [1, 3, 4, 9]).statistic)
+    assert correlate([1, 2, np.nan, 4], [1, 3, 2, np.nan]).spearman is None
+
+
+def test_a_constant_side_has_no_correlation_even_if_sums_are_inexact() -> None:
+    wobbling = [0.1 + 0.2, 0.3, 0.3, 0.3, 0.3]  # the first is larger by a rounding error
+    for constant in ([0.0] * 5, [0.7] * 5, wobbling):
+        assert correlate([1, 2, 3, 4, 5], constant).spearman is None
+        assert correlate(constant, [1, 2, 3, 4, 5]).pearson is None
+
+
+def test_the_same_number_computed_in_two_ways_is_a_tie() -> None:
+    one = [0.1 + 0.2, 0.3, 0.4, 0.5]
+    assert one[0] != one[1]
+    other = [1, 2, 3, 4]
+    assert correlate(one, other).spearman == pytest.approx(
+        spearmanr([0.3, 0.3, 0.4, 0.5], other).statistic
+    )
+
+
+def test_fewer_than_four_units_have_no_interval() -> None:
+    one, other = noisy_pair(12, digits=9)
+    few = correlate(one, other, list("aaaabbbbcccc"))
+    assert few.spearman is not None
+    assert (few.units, few.spearman_interval, few.pearson_interval) == (3, None, None)
+    assert correlate(one, other, list("aaabbbcccddd")).spearman_interval is not None
+
+
+def test_the_mean_over_pairs_is_that_of_the_defined_ones() -> None:
+    one, other = noisy_pair(8, seed=1, digits=9), noisy_pair(6, seed=2, digits=9)
+    short = Points([1, 2, 3], [1, 2, 3], "abc")
+    pairs = [Points(*one, list("abcdefgh")), Points(*other, list("cdefgh")), short]
+    found = mean_correlation(pairs)
+    values = [spearmanr(*one).statistic, spearmanr(*other).statistic]
+    assert found.spearman == pytest.approx(np.mean(values))
+    assert (found.n, found.units) == (6, 8)
+    assert found.spearman_interval is not None
+    assert found.spearman_interval[0] < np.mean(values) < found.spearman_interval[1]
+
+
+def test_pairs_share_their_units_in_every_sample() -> None:
+    # The same pair twice is as uncertain as once: its errors do not average out.
+    one, other = noisy_pair(10, seed=6, digits=9)
+    points = Points(one, other, list("abcdefghij"))
+    once, twice = mean_correlation([points]), mean_correlation([points, points])
+    assert twice.spearman_interval == pytest.approx(once.spearman_interval)
+
+
+def test_samples_taken_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = correlate(*noisy_pair(20))
+    monkeypatch.setattr("memloc.analysis.correlation.CHUNK", 20 * 150)
+    parts = correlate(*noisy_pair(20))
+    assert parts.spearman_interval == pytest.approx(whole.spearman_interval)
+
+
+def test_the_interval_of_a_mean_is_that_of_theory() -> None:
+    values = np.random.default_rng(0).normal(5, 2, 400)
+    interval = interval_of_mean(values)
+    assert interval is not None
+    error = values.std() / np.sqrt(400)
+    assert interval == pytest.approx(
+        (values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.15 * error
+    )
+    assert interval_of_mean(values[: FEWEST - 1]) is None
+    assert interval_of_mean([1.0] * 4) == (1.0, 1.0)

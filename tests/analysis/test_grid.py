@@ -1,0 +1,173 @@
+"""Reading many runs: tidy tables, what is left out, and one sentence for all bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from memloc.analysis.grid import read_grid
+from memloc.analysis.run_folders import ResultsError
+from memloc.analysis.windows import centre_of_gravity
+from tests.result_folders import straight, write_localised, write_run
+
+
+def test_a_folder_of_runs_and_a_single_run_are_both_read(tmp_path: Path) -> None:
+    one = write_run(tmp_path, "topics")
+    write_run(tmp_path, "reviews")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "notes.txt").write_text("not a run")
+    both, alone = read_grid(tmp_path), read_grid(one)
+    assert list(both.runs["task"]) == ["reviews", "topics"]
+    assert list(alone.runs["task"]) == ["topics"]
+    assert both.models == ["minilm"]
+    assert both.techniques == ["swapping", "retraining", "gradients", "probing"]
+    assert both.notes == ()
+
+
+def test_centres_and_weights_are_means_over_seeds_and_depth_is_a_share(tmp_path: Path) -> None:
+    profiles = [[4.0, 2, 1, 1], [1.0, 1, 1, 1], [0.0, 0, 0, 0]]  # the last has no centre
+    write_run(tmp_path, layers=4, seeds=(1, 2, 3), weights={"swapping": profiles})
+    grid = read_grid(tmp_path)
+    by_seed = [centre_of_gravity(pd.Series(p).to_numpy()) for p in profiles[:2]]
+    assert grid.seed_centres["m_cog"].tolist() == pytest.approx(by_seed)
+    centre = sum(by_seed) / 2
+    assert grid.centres["m_cog"].item() == pytest.approx(centre)
+    assert grid.centres["depth"].item() == pytest.approx((centre - 0.5) / 4)
+    assert grid.weights["weight"].tolist() == pytest.approx([5 / 3, 1, 2 / 3, 2 / 3])
+    assert grid.weights["layer"].tolist() == [1, 2, 3, 4]
+
+
+def test_the_same_place_has_the_same_depth_in_models_of_6_and_12_layers(tmp_path: Path) -> None:
+    for model, layers in (("six", 6), ("twelve", 12)):
+        weights = {"swapping": [straight(layers, 0.4)]}
+        write_run(tmp_path, model=model, layers=layers, weights=weights)
+    grid = read_grid(tmp_path)
+    assert grid.centres["depth"].tolist() == pytest.approx([0.4, 0.4])
+    assert grid.centres["m_cog"].tolist() == pytest.approx([2.9, 5.3])
+
+
+def test_events_are_means_over_the_seeds_in_which_they_happen(tmp_path: Path) -> None:
+    events = {"crossing": [3, None, 5], "mem_gen": [None, None, None]}
+    write_run(tmp_path, layers=12, seeds=(1, 2, 3), events=events)
+    rows = read_grid(tmp_path).events.set_index("event")
+    assert rows.loc["crossing", "layer"] == 4
+    assert rows.loc["crossing", "depth"] == pytest.approx(3.5 / 12)
+    assert rows.loc["crossing", ["seeds", "missing"]].tolist() == [3, 1]
+    assert pd.isna(rows.loc["mem_gen", "depth"])
+    assert rows.loc["mem_gen", "missing"] == 3
+
+
+def test_scores_positions_and_examples_are_read_where_there_are_some(tmp_path: Path) -> None:
+    write_run(tmp_path, "with", validation=0.8, generalisation=0.6, seconds=90,
+              positions={"memorised": [1, 0.6, 0.1]}, layers=3,
+              steps=[0.2, float("nan"), 0.7])  # fmt: skip
+    write_run(tmp_path, "without", layers=3)
+    grid = read_grid(tmp_path)
+    runs = grid.runs.set_index("task")
+    assert runs.loc["with", ["validation_score", "generalisation_score"]].tolist() == [0.8, 0.6]
+    assert runs.loc["without", ["validation_score", "generalisation_score"]].isna().all()
+    assert runs.loc["with", "seconds"] == 90
+    assert grid.positions["mean"].tolist() == [1, 0.6, 0.1]
+    assert set(grid.positions["state"]) == {"memorised"}
+    assert grid.examples["largest_step"].tolist() == [0.2, 0.7]  # one never crossed
+    assert set(grid.examples["task"]) == {"with"}
+
+
+def test_results_of_localise_are_passed_over(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    folder = write_localised(tmp_path)
+    grid = read_grid(tmp_path)
+    assert list(grid.runs["folder"]) == ["topics-minilm"]
+    with pytest.raises(ResultsError, match=r"no finished run .* of `memloc localise`"):
+        read_grid(folder)
+
+
+def test_a_run_that_is_not_finished_is_left_out_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    broken = write_run(tmp_path, "reviews")
+    (broken / "summary.json").unlink()
+    grid = read_grid(tmp_path)
+    assert list(grid.runs["task"]) == ["topics"]
+    assert "not finished: reviews-minilm." in grid.notes[-1]
+    with pytest.raises(ResultsError, match=r"no finished run in .*only 1 unfinished"):
+        read_grid(broken)
+
+
+def test_a_run_that_memorised_little_is_named(tmp_path: Path) -> None:
+    write_run(tmp_path, "topics", memorised=0.4)
+    write_run(tmp_path, "reviews", memorised=0.99)
+    (note,) = read_grid(tmp_path).notes
+    assert "topics minilm" in note
+    assert "reviews" not in note
+
+
+@pytest.mark.parametrize("what", ["missing", "a file", "empty", "only a store"])
+def test_a_folder_without_runs_is_an_error_in_words(tmp_path: Path, what: str) -> None:
+    folder = tmp_path / "runs"
+    if what == "a file":
+        folder.write_text("x")
+    elif what != "missing":
+        (folder / "store" if what == "only a store" else folder).mkdir(parents=True)
+    words = {"missing": "there is no folder", "a file": "is a file"}
+    with pytest.raises(ResultsError, match=words.get(what, "no finished run in")) as caught:
+        read_grid(folder)
+    assert repr(str(folder)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("layers.parquet", b"PAR1 and then nothing"),
+        ("events.parquet", b""),
+        ("costs.parquet", b"\x00" * 100),
+        ("settings.json", b'{"data": {'),
+        ("summary.json", b"[1, 2]"),
+        ("summary.json", b"\xff\xfe"),
+        ("summary.json", b'{"task": "topics", "model": "minilm", "layers": "six", "methods": {}}'),
+        ("summary.json", b'{"task": "topics", "model": "minilm", "layers": 0, "methods": {}}'),
+        ("summary.json", b'{"task": "a", "model": "b", "layers": 6, "methods": {"swapping": 1}}'),
+    ],
+)
+def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, file: str, content: bytes) -> None:
+    folder = write_run(tmp_path, events={"crossing": [3]})
+    write_run(tmp_path, "reviews")
+    (folder / file).write_bytes(content)
+    with pytest.raises(ResultsError, match="cannot be read") as caught:
+        read_grid(tmp_path)
+    assert str(folder / file) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_without_its_columns_or_with_words_for_numbers_is_damaged(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    table = pd.read_parquet(folder / "layers.parquet")
+    table.drop(columns="weight").to_parquet(folder / "layers.parquet")
+    with pytest.raises(ResultsError, match=r"layers\.parquet.*no column 'weight'"):
+        read_grid(tmp_path)
+    table.assign(weight="much").to_parquet(folder / "layers.parquet")
+    with pytest.raises(ResultsError, match=r"layers\.parquet"):
+        read_grid(tmp_path)
+    (folder / "layers.parquet").unlink()
+    with pytest.raises(ResultsError, match=r"layers\.parquet.* is missing"):
+        read_grid(tmp_path)
+
+
+def test_a_summary_without_newer_or_with_odd_parts_is_read_as_far_as_it_goes(
+    tmp_path: Path,
+) -> None:
+    folder = write_run(tmp_path)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["scores"] = {"validation_score": None}
+    summary["memorised_share"] = None
+    summary["methods"]["swapping"] = {"full_error": 0.0, "strongest_single_layer": None}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    os.utime(folder / "summary.json", (1e9, 1e9))
+    grid = read_grid(tmp_path)
+    assert grid.runs["validation_score"].isna().all()
+    swapping = grid.windows[grid.windows["technique"] == "swapping"]
+    assert swapping[["single_layer", "layers_to_undo", "clean_error"]].isna().all(axis=None)
+    assert grid.notes == ()

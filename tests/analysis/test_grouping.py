@@ -1,0 +1,156 @@
+"""Which runs are put together, and what is said about those that are not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memloc.analysis.grid import read_grid
+from memloc.analysis.run_folders import ResultsError
+from tests.result_folders import straight, write_run
+
+SWAPPING = {"swapping": [straight(6, 0.4)]}
+
+
+def tasks(folder: Path, number: int | None = None) -> list[str]:
+    return list(read_grid(folder, number).runs["task"])
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("data.noise", 0.3),
+        ("data.seed", 2),
+        ("data.binarise", True),
+        ("data.limit", 100),
+        ("techniques.retraining.epochs", 9),
+        ("techniques.window_sizes", [1, 2]),
+        ("techniques.new_technique.strength", 3),
+    ],
+)
+def test_runs_with_other_settings_are_another_group(
+    tmp_path: Path, setting: str, value: object
+) -> None:
+    write_run(tmp_path, "one")
+    write_run(tmp_path, "two")
+    write_run(tmp_path, "three", settings={setting: value}, written=2e9)
+    assert tasks(tmp_path) == tasks(tmp_path, 1) == ["one", "two"]
+    assert tasks(tmp_path, 2) == ["three"]
+    first, second = read_grid(tmp_path).notes
+    assert "group 1 of 2 is used (2 runs)" in first
+    assert second.startswith(f"Group 2 (1 run): {setting} is ")
+    assert " instead of " in second
+    assert "Group 1 (2 runs)" in read_grid(tmp_path, 2).notes[1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("data.data_dir", "copies"),
+        ("data.label_column", "gold"),
+        ("model.trust_remote_code", True),
+        ("training.micro_batch_size", 2),
+        ("techniques.gradients.per_example", True),
+        ("device", "cuda"),
+        ("seeds", [1, 2]),
+        ("explain", False),
+    ],
+)
+def test_settings_that_do_not_matter_do_not_part_runs(
+    tmp_path: Path, setting: str, value: object
+) -> None:
+    write_run(tmp_path, "one")
+    write_run(tmp_path, "two", settings={setting: value})
+    assert tasks(tmp_path) == ["one", "two"]
+    assert read_grid(tmp_path).notes == ()
+
+
+def test_of_groups_of_the_same_size_the_newest_is_used(tmp_path: Path) -> None:
+    write_run(tmp_path, "old", written=1e9)
+    write_run(tmp_path, "new", settings={"data.noise": 0.3}, written=2e9)
+    assert tasks(tmp_path) == ["new"]
+    assert tasks(tmp_path, 2) == ["old"]
+
+
+@pytest.mark.parametrize("number", [0, 2, -1])
+def test_a_group_that_does_not_exist_is_an_error(tmp_path: Path, number: int) -> None:
+    write_run(tmp_path)
+    with pytest.raises(ResultsError, match=rf"--group {number} does not exist; .*only group 1"):
+        read_grid(tmp_path, number)
+
+
+def test_training_may_differ_between_models(tmp_path: Path) -> None:
+    write_run(tmp_path, "one", "small", settings={"training.epochs": 15})
+    write_run(tmp_path, "one", "large", settings={"training.epochs": 50})
+    grid = read_grid(tmp_path)
+    assert len(grid.runs) == 2
+    assert grid.notes == ()
+
+
+def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
+    for task in ("one", "two"):
+        write_run(tmp_path, task, "small", settings={"training.epochs": 15})
+        write_run(tmp_path, task, "large")
+    write_run(tmp_path, "three", "small", settings={"training.epochs": 30})
+    grid = read_grid(tmp_path)
+    assert len(grid.runs) == 4
+    assert "three" not in set(grid.runs["task"])
+    assert grid.notes[1] == "Group 2 (3 runs): training.epochs is 30 instead of 15 for small."
+    # The other model was trained in one way only, so it is there to compare with.
+    other = read_grid(tmp_path, 2).runs
+    assert sorted(zip(other["task"], other["model"], strict=True)) == [
+        *(("one", "large"), ("three", "small"), ("two", "large")),
+    ]
+
+
+def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_counts(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path, name="fewer-techniques", weights=SWAPPING, written=9e9)
+    write_run(tmp_path, name="fewer-seeds", written=8e9)
+    write_run(tmp_path, name="older", seeds=(1, 2), written=1e9)
+    write_run(tmp_path, name="best", seeds=(1, 2), written=2e9)
+    grid = read_grid(tmp_path)
+    assert list(grid.runs["folder"]) == ["best"]
+    (note,) = grid.notes
+    assert note.endswith("fewer-seeds, fewer-techniques, older.")
+
+
+def test_settings_that_an_older_run_does_not_mention_are_the_defaults(tmp_path: Path) -> None:
+    write_run(tmp_path, "new")
+    old = write_run(tmp_path, "old")
+    settings = json.loads((old / "settings.json").read_text())
+    del settings["techniques"]["probing"], settings["training"]["dtype"], settings["model"]
+    del settings["data"]["binarise"], settings["device"]
+    settings.pop("explain", None)
+    (old / "settings.json").write_text(json.dumps(settings))
+    assert tasks(tmp_path) == ["new", "old"]
+
+
+def test_other_sections_that_differ_are_mentioned_but_do_not_part_runs(tmp_path: Path) -> None:
+    for task, splits in (("one", 30), ("two", 10), ("three", None)):
+        section = None if splits is None else {"splits": splits, "epochs": 10}
+        write_run(tmp_path, task, settings={"generalisation": section})
+    grid = read_grid(tmp_path)
+    assert len(grid.runs) == 3
+    assert grid.notes == (
+        "The runs differ in generalisation.splits; scores may not be comparable.",
+    )
+
+
+def test_files_of_the_same_name_in_different_folders_are_different_tasks(tmp_path: Path) -> None:
+    for number, path in enumerate(("a/train.csv", "b/train.csv", "/home/me/a/train.csv")):
+        settings = {"data.task": path}
+        write_run(tmp_path, "train", settings=settings, name=f"run-{number}", written=number)
+    grid = read_grid(tmp_path)
+    assert list(grid.runs["task"]) == ["train (a/train.csv)", "train (b/train.csv)"]
+    assert list(grid.runs["folder"]) == ["run-2", "run-1"]  # the third is the first once more
+
+
+def test_a_model_is_the_same_by_its_short_name_and_its_name_on_the_hub(tmp_path: Path) -> None:
+    for number, typed in enumerate(("bert", "google-bert/bert-base-cased", "bert-base-cased")):
+        settings = {"model.name": typed}
+        write_run(tmp_path, f"task{number}", "bert-base-cased", settings=settings)
+    assert read_grid(tmp_path).models == ["bert-base-cased"]

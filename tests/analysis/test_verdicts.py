@@ -1,0 +1,111 @@
+"""How a claim is decided: rules at their limits, and when there is no verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memloc.analysis.claims import CLAIMS
+from memloc.analysis.grid import read_grid
+from memloc.analysis.verdicts import (
+    Claim,
+    Evidence,
+    Finding,
+    Measured,
+    Rule,
+    above,
+    at_least,
+    below,
+    clearly_below,
+    judge,
+    near,
+    within_bounds,
+)
+from tests.result_folders import write_run
+
+
+@pytest.fixture
+def decide(tmp_path: Path):
+    """Judge a claim with this rule and this measurement."""
+    write_run(tmp_path)
+    evidence = Evidence(read_grid(tmp_path))
+
+    def call(rule: Rule, measured: Measured, fewest: int = 4) -> Finding:
+        claim = Claim("id", "section", "source", "it is so", "1", rule, lambda _: measured, fewest)
+        return judge(claim, evidence)
+
+    return call
+
+
+def test_limits_are_open_or_closed_as_their_names_say(decide) -> None:
+    at_limit = Measured(0.5, 9, 9)
+    verdicts = {
+        rule.words: decide(rule, at_limit).verdict
+        for rule in (above(0.5, "above"), at_least(0.5, "at least"), below(0.5, "below"))
+    }
+    assert verdicts == {"above": "does not hold", "at least": "holds", "below": "does not hold"}
+    assert decide(above(0.5, ""), Measured(0.51, 9, 9)).verdict == "holds"
+    assert decide(below(0.5, ""), Measured(0.49, 9, 9)).verdict == "holds"
+
+
+def test_clearly_below_is_with_the_whole_interval(decide) -> None:
+    rule = clearly_below(0.5, "")
+    assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.49))).verdict == "holds"
+    assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.51))).verdict == "does not hold"
+
+
+def test_bounds_come_with_the_measurement(decide) -> None:
+    rule = within_bounds("")
+    for value, verdict in ((0.5, "holds"), (0.9, "holds"), (0.95, "does not hold")):
+        assert decide(rule, Measured(value, 9, 9, bounds=(0.5, 0.9))).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "verdict", "reason"),
+    [
+        (0.75, (0.7, 0.8), "holds", ""),  # .2 away
+        (0.35, (0.3, 0.4), "holds", ""),
+        (0.76, (0.7, 0.8), "does not hold", "stronger than in the paper"),
+        (0.30, (0.2, 0.4), "does not hold", "weaker than in the paper"),
+        (0.30, (0.0, 0.6), "holds", ""),  # .55 is in the interval
+        (0.10, (-0.6, 0.7), "not enough data", "the interval is wider than 1"),
+        (0.50, (-0.6, 0.9), "holds", ""),  # near is near
+        (0.10, None, "does not hold", "weaker than in the paper"),
+    ],
+)
+def test_a_correlation_is_near_the_papers_or_has_it_in_its_interval(
+    decide, value: float, interval: tuple[float, float] | None, verdict: str, reason: str
+) -> None:
+    found = decide(near(0.55), Measured(value, 9, 9, interval=interval))
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_where_the_claim_is_that_there_is_a_relation_a_stronger_one_is_as_good(decide) -> None:
+    strong, weak = Measured(0.99, 9, 9, interval=(0.9, 1)), Measured(0.3, 9, 9, interval=(0.2, 0.4))
+    assert decide(near(0.55, or_more=True), strong).verdict == "holds"
+    assert decide(near(0.55), strong).verdict == "does not hold"
+    assert decide(near(0.55, or_more=True), weak).verdict == "does not hold"
+
+
+def test_too_few_independent_observations_give_no_verdict_but_the_value_is_kept(decide) -> None:
+    found = decide(above(0.5, ""), Measured(0.9, n=36, units=3, unit="runs"))
+    assert (found.verdict, found.reason) == ("not enough data", "takes 4 runs, there are 3")
+    assert found.measured.value == 0.9
+    assert decide(above(0.5, ""), Measured(0.9, 36, 1)).reason == "takes 4 runs, there is 1"
+    assert decide(above(0.5, ""), Measured()).reason == "takes 4 runs, there are none"
+    assert decide(above(0.5, ""), Measured(0.9, 36, 1), fewest=1).verdict == "holds"
+
+
+def test_what_is_missing_or_does_not_vary_gives_no_verdict(decide) -> None:
+    found = decide(above(0.5, ""), Measured(missing="needs a control setup"))
+    assert (found.verdict, found.reason) == ("not enough data", "needs a control setup")
+    assert decide(above(0.5, ""), Measured(None, 9, 9)).reason == "the values do not vary"
+
+
+def test_claims_have_different_names_and_fit_the_table() -> None:
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) >= 40
+    for claim in CLAIMS:
+        assert claim.rule.words
+        assert 0 < len(claim.paper) <= 10
+        assert max(map(len, claim.statement.split())) <= 29

@@ -1,0 +1,34 @@
+"""Bootstrap of a correlation the slow way: every sample is written out and given to scipy."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from scipy.stats import pearsonr, spearmanr
+
+from memloc.analysis.correlation import COVERED, SEED
+
+
+def bootstrap(
+    one: np.ndarray, other: np.ndarray, units: Sequence[Hashable], resamples: int
+) -> dict[str, tuple[float, float]]:
+    """Intervals of ρ and r, drawing units with replacement."""
+    names = sorted(set(units), key=repr)
+    share = np.full(len(names), 1 / len(names))
+    draws = np.random.default_rng(SEED).multinomial(len(names), share, size=resamples)
+    samples: dict[str, list[float]] = {"spearman": [], "pearson": []}
+    for times in draws:
+        drawn = [
+            place
+            for name, count in zip(names, times, strict=True)
+            for _ in range(count)
+            for place, unit in enumerate(units)
+            if unit == name
+        ]
+        x, y = one[drawn], other[drawn]
+        if len(set(x)) > 1 and len(set(y)) > 1:
+            samples["spearman"].append(spearmanr(x, y).statistic)
+            samples["pearson"].append(pearsonr(x, y).statistic)
+    ends = [(1 - COVERED) / 2, (1 + COVERED) / 2]
+    return {name: tuple(np.quantile(values, ends)) for name, values in samples.items()}

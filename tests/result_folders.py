@@ -1,0 +1,187 @@
+"""Result folders as `memloc run` leaves them, written by hand: small, and with known answers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+
+TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
+MODIFYING = ("swapping", "retraining")
+Weights = Mapping[str, Sequence[Sequence[float]]]
+"""By technique: the layer weights of each seed."""
+
+
+def straight(layers: int, centre: float) -> list[float]:
+    """Weights on a straight line whose centre of gravity is at this share of the depth.
+
+    Centres from a third to two thirds of the depth can be had, as no weight is negative.
+    """
+    layer = np.arange(1, layers + 1)
+    wanted, middle = centre * layers + 0.5, (layers + 1) / 2
+    slope = (wanted - middle) / np.mean((layer - middle) ** 2)
+    weights = 1 + slope * (layer - middle)
+    assert weights.min() >= 0, f"no straight line has its centre at {centre} of {layers} layers"
+    return [float(weight) for weight in weights]
+
+
+def write_run(
+    runs: Path,
+    task: str = "topics",
+    model: str = "minilm",
+    layers: int = 6,
+    seeds: Sequence[int] = (1,),
+    weights: Weights | None = None,
+    settings: Mapping[str, Any] | None = None,
+    single_layer: float = 0.1,
+    layers_to_undo: int | None = None,
+    clean_error: float = 0.002,
+    events: Mapping[str, Sequence[int | None]] | None = None,
+    positions: Mapping[str, Sequence[float]] | None = None,
+    steps: Sequence[float] | None = None,
+    validation: float | None = None,
+    generalisation: float | None = None,
+    seconds: float = 60.0,
+    memorised: float = 1.0,
+    written: float = 1e9,
+    name: str | None = None,
+) -> Path:
+    """Write one finished run.
+
+    Args:
+        runs: The folder of all runs.
+        task: Name of the task.
+        model: Name of the model.
+        layers: Its depth.
+        seeds: Model seeds.
+        weights: By default the same falling weights for all techniques and seeds.
+        settings: Changes to the settings, by dotted name: ``{"data.noise": 0.3}``.
+        single_layer: Share that the strongest single layer undoes.
+        layers_to_undo: By default two thirds of the layers.
+        clean_error: Mean over the windows.
+        events: By event, its layer in each seed; None if it never happens.
+        positions: By state of the model, the noisy mean in each layer.
+        steps: Largest steps of single examples (NaN: never crosses).
+        validation: Score of the task.
+        generalisation: Score of the task.
+        seconds: What the run cost.
+        memorised: Share of the noisy labels.
+        written: When, in seconds; decides which run is the newest.
+        name: Of the folder.
+    """
+    if weights is None:
+        weights = {name: [straight(layers, 0.45)] * len(seeds) for name in TECHNIQUES}
+    folder = runs / (name or f"{task}-{model}")
+    folder.mkdir(parents=True)
+    config = RunConfig(
+        data=DataConfig(task=task),
+        model=ModelConfig(name=model),
+        training=TrainingConfig(),
+        seeds=tuple(seeds),
+        methods=tuple(weights),
+    ).model_dump(mode="json")
+    for key, value in (settings or {}).items():
+        _set(config, key.split("."), value)
+    tables = {"layers": _layers(weights, seeds), "costs": pd.DataFrame({"seconds": [seconds]})}
+    if events is not None:
+        tables["events"] = _events(events, seeds)
+    if positions is not None:
+        tables["centroids"] = _centroids(positions, seeds)
+    if steps is not None:
+        tables["crossings"] = _crossings(steps, layers)
+    for table, rows in tables.items():
+        rows.to_parquet(folder / f"{table}.parquet", index=False)
+    methods: dict[str, Any] = {name: {} for name in weights}
+    for name in MODIFYING:
+        if name in methods:
+            methods[name] = {
+                "full_error": 1.0,
+                "clean_error": clean_error,
+                "strongest_single_layer": {"layer": 1, "undoes": single_layer},
+                "layers_to_undo": layers_to_undo or round(layers * 2 / 3),
+            }
+    summary: dict[str, Any] = {
+        "task": task,
+        "model": model,
+        "layers": layers,
+        "seeds": list(seeds),
+        "methods": methods,
+        "memorised_share": memorised,
+    }
+    if validation is not None or generalisation is not None:
+        scores = {"uniform": validation, "majority": 0.0}
+        summary["scores"] = {
+            "validation_score": scores,
+            "generalisation_score": generalisation,
+        }
+    (folder / "settings.json").write_text(json.dumps(config))
+    (folder / "summary.json").write_text(json.dumps(summary))
+    os.utime(folder / "summary.json", (written, written))
+    return folder
+
+
+def write_localised(runs: Path, name: str = "localised") -> Path:
+    """What `memloc localise` leaves: its settings have no task and no seeds."""
+    folder = write_run(runs, name=name)
+    settings = {"memorised": "a", "original": "b", "data": "texts.csv", "methods": ["swapping"]}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    return folder
+
+
+def _set(config: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    for key in keys[:-1]:
+        config = config.setdefault(key, {})
+    config[keys[-1]] = value
+
+
+def _layers(weights: Weights, seeds: Sequence[int]) -> pd.DataFrame:
+    rows = [
+        (seed, technique, layer, weight)
+        for technique, of_seeds in weights.items()
+        for seed, profile in zip(seeds, of_seeds, strict=True)
+        for layer, weight in enumerate(profile, start=1)
+    ]
+    return pd.DataFrame(rows, columns=["seed", "technique", "layer", "weight"]).assign(spread=0.0)
+
+
+def _events(events: Mapping[str, Sequence[int | None]], seeds: Sequence[int]) -> pd.DataFrame:
+    rows = [
+        (seed, state, event, layer if state == "memorised" else 1)
+        for event, layers in events.items()
+        for seed, layer in zip(seeds, layers, strict=True)
+        for state in ("memorised", "bottom_swapped")  # events of this one do not count
+    ]
+    table = pd.DataFrame(rows, columns=["seed", "model", "event", "layer"])
+    return table.astype({"layer": "Int64"})
+
+
+def _centroids(positions: Mapping[str, Sequence[float]], seeds: Sequence[int]) -> pd.DataFrame:
+    rows = [
+        (seed, state, layer, group, 10, mean if group == "noisy" else 0.0)
+        for seed in seeds
+        for state, means in positions.items()
+        for layer, mean in enumerate(means, start=1)
+        for group in ("noisy", "class_a", "class_b")
+    ]
+    table = pd.DataFrame(rows, columns=["seed", "model", "layer", "group", "count", "mean"])
+    return table.assign(low=table["mean"] - 0.1, high=table["mean"] + 0.1)
+
+
+def _crossings(steps: Sequence[float], layers: int) -> pd.DataFrame:
+    crossing = [None if np.isnan(step) else layers for step in steps]
+    return pd.DataFrame(
+        {
+            "seed": 1,
+            "example": range(len(steps)),
+            "crossing": pd.array(crossing, dtype="Int64"),
+            "largest_step_layer": 2,
+            "largest_step": [0.9 if np.isnan(step) else step for step in steps],
+        }
+    )

@@ -1,0 +1,118 @@
+"""`memloc claims` and `memloc agreement` as a user meets them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memloc.analysis.claims import CLAIMS
+from tests.conftest import assert_one_sentence
+from tests.result_folders import write_localised, write_run
+
+COMMANDS = ("claims", "agreement")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Where the commands look if they are not told."""
+    folder = tmp_path / "runs"
+    for task in ("one", "two", "three", "four"):
+        write_run(folder, task)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_results_are_shown_from_the_default_folder_or_a_given_one(
+    memloc, runs: Path, command: str
+) -> None:
+    code, out, err = memloc(command)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"\nmemloc {command}  4 runs: 4 tasks, 1 model")
+    assert max(map(len, out.splitlines())) <= 80
+    assert memloc(command, runs)[1] == out
+    assert "1 run: 1 task" in memloc(command, runs / "one-minilm")[1]
+
+
+def test_claims_as_json_and_as_markdown(memloc, runs: Path) -> None:
+    code, out, _ = memloc("claims", "--json")
+    assert code == 0
+    data = json.loads(out)
+    assert len(data["claims"]) == len(CLAIMS)
+    assert data["folder"] == "runs"
+    code, out, _ = memloc("claims", "--markdown")
+    assert code == 0
+    assert out.startswith("# The paper's claims, checked\n")
+    words = "--json and --markdown exclude each other; give one of them"
+    assert_one_sentence(*memloc("claims", "--markdown", "--json"), words)
+
+
+def test_agreement_as_json_has_no_number_where_there_are_too_few(memloc, runs: Path) -> None:
+    write_run(runs, "one", "other-model")
+    code, out, _ = memloc("agreement", "--json")
+    assert code == 0
+    rows = json.loads(out)["agreement"]
+    assert {row["kind"] for row in rows} == {"techniques", "models", "events", "generalisation"}
+    for row in rows:
+        assert row["n"] >= 4 or row["spearman"] is None
+    assert any(row["spearman"] is not None for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_runs_of_different_settings_are_grouped_in_words(memloc, runs: Path, command: str) -> None:
+    write_run(runs, "five", settings={"data.noise": 0.4})
+    words = " ".join(memloc(command)[1].split())
+    assert "4 runs: 4 tasks" in words
+    assert "The runs have different settings; group 1 of 2 is used (4 runs)" in words
+    assert "Group 2 (1 run): data.noise is 0.4 instead of 0.15." in words
+    assert "1 run: 1 task" in memloc(command, "--group", 2)[1]
+    missing = "--group 3 does not exist; there are groups 1 to 2"
+    assert_one_sentence(*memloc(command, "--group", 3), missing)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    memloc, runs: Path, tmp_path: Path, command: str
+) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    localised = tmp_path / "localised"
+    write_localised(localised)
+    damaged = tmp_path / "damaged"
+    file = write_run(damaged) / "layers.parquet"
+    file.write_bytes(file.read_bytes()[:100])
+    for folder, words in (
+        (tmp_path / "nowhere", "there is no folder"),
+        (empty, "no finished run in"),
+        (localised, "no finished run in"),
+        (damaged, str(file)),
+        (file, "is a file"),
+    ):
+        assert_one_sentence(*memloc(command, folder), words)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_neither_command_loads_what_only_training_needs(runs: Path, command: str) -> None:
+    program = (
+        "import sys\n"
+        f"sys.argv = ['memloc', {command!r}, {str(runs)!r}, '--json']\n"
+        "from memloc import cli\n"
+        "cli.main.__globals__['app'](standalone_mode=False)\n"
+        "loaded = {'torch', 'transformers', 'sklearn', 'datasets'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {sorted(loaded)}' if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_says_what_is_shown(memloc, command: str) -> None:
+    code, out, _ = memloc(command, "--help")
+    assert code == 0
+    assert "--group" in out
+    assert "DIR" in out
+    assert "same settings" in out
