@@ -81,6 +81,10 @@ class Silent:
         """Nothing."""
 
 
+COUNTED = ("window", "split")
+"""Kinds of jobs of which a group has many; what puts them together does not count."""
+
+
 class _Estimate:
     """How far all jobs and each group of jobs are, and the remaining time."""
 
@@ -97,10 +101,19 @@ class _Estimate:
         """Fraction of a job's bar, and words: how many of its group are done."""
         if job.group is None:
             return self.fractions[job.key], "done" if self.fractions[job.key] == 1 else ""
-        keys = [key for key, other in self.jobs.items() if other.group == job.group]
-        windows = [key for key in keys if self.jobs[key].kind == "window"]
-        done = sum(self.fractions[key] == 1 for key in windows)
-        return self._share(keys), f"{done}/{len(windows)}" if windows else ""
+        keys = self._group(job)
+        counted = [key for key in keys if self.jobs[key].kind in COUNTED]
+        done = sum(self.fractions[key] == 1 for key in counted)
+        return self._share(keys), f"{done}/{len(counted)}" if counted else ""
+
+    def ends_group(self, job: Job) -> bool:
+        """Whether a group is done with this job: that which puts it together, else the last."""
+        keys = self._group(job)
+        last = [key for key in keys if self.jobs[key].kind not in COUNTED]
+        return job.key in last if last else all(self.fractions[key] == 1 for key in keys)
+
+    def _group(self, job: Job) -> list[str]:
+        return [key for key, other in self.jobs.items() if other.group == job.group]
 
     def _share(self, keys: list[str]) -> float:
         total = sum(self.jobs[key].cost for key in keys)
@@ -216,7 +229,7 @@ class LogProgress(_Shown):
         self.advance(job, 1.0)
         if job.group is None:
             self._line(f"done   {job.title}")
-        elif job.kind != "window":
+        elif self.estimate.ends_group(job):
             self._line(f"done   {job.group}")
 
     def note(self, words: str) -> None:

@@ -98,7 +98,8 @@ def _agreement(summary: dict[str, Any], methods: dict[str, Any], others_empty: b
     if not group:
         return f"The techniques disagree on the order of the layers: {_peaks(peaks)}."
     values = [p["spearman"] for p in pairs if set(p["techniques"]) <= set(group)]
-    rho = f"ρ {values[0]:.2f}" if len(values) == 1 else f"ρ {min(values):.2f} to {max(values):.2f}"
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    rho = f"ρ {low}" if low == high else f"ρ {low} to {high}"
     tops = sorted({peaks[name] for name in group})
     top = f"layer {tops[0]}" if len(tops) == 1 else "layers " + join([str(t) for t in tops])
     everybody = not others and not others_empty
