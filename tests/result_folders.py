@@ -41,7 +41,7 @@ def write_run(
     weights: Weights | None = None,
     settings: Mapping[str, Any] | None = None,
     single_layer: float = 0.1,
-    layers_to_undo: int | None = None,
+    layers_to_revert: int | None = None,
     clean_error: float = 0.002,
     events: Mapping[str, Sequence[int | None]] | None = None,
     positions: Mapping[str, Sequence[float]] | None = None,
@@ -64,7 +64,7 @@ def write_run(
         weights: By default the same falling weights for all techniques and seeds.
         settings: Changes to the settings, by dotted name: ``{"data.noise": 0.3}``.
         single_layer: Share that the strongest single layer undoes.
-        layers_to_undo: By default two thirds of the layers.
+        layers_to_revert: By default two thirds of the layers.
         clean_error: Mean over the windows.
         events: By event, its layer in each seed; None if it never happens.
         positions: By state of the model, the noisy mean in each layer.
@@ -105,7 +105,10 @@ def write_run(
                 "full_error": 1.0,
                 "clean_error": clean_error,
                 "strongest_single_layer": {"layer": 1, "undoes": single_layer},
-                "layers_to_undo": layers_to_undo or round(layers * 2 / 3),
+                "error_by_size_and_layer": [
+                    [1.0 if size >= (layers_to_revert or round(layers * 2 / 3)) else 0.4] * layers
+                    for size in range(1, layers + 1)
+                ],
             }
     summary: dict[str, Any] = {
         "task": task,

@@ -76,10 +76,10 @@ JUMP = [1.0] * 8 + [0.1] * 4
         ("not-confined", 12, {"single_layer": 0.14}, {"single_layer": 0.16}),
         ("not-confined", 6, {"single_layer": 0.29}, {"single_layer": 0.31}),
         ("not-confined", 24, {"single_layer": 0.07}, {"single_layer": 0.08}),
-        ("layers-to-revert", 12, {"layers_to_undo": 7}, {"layers_to_undo": 6}),
-        ("layers-to-revert", 12, {"layers_to_undo": 10}, {"layers_to_undo": 11}),
-        ("layers-to-revert", 6, {"layers_to_undo": 3}, {"layers_to_undo": 2}),
-        ("layers-to-revert", 6, {"layers_to_undo": 5}, {"layers_to_undo": 6}),
+        ("layers-to-revert", 12, {"layers_to_revert": 7}, {"layers_to_revert": 6}),
+        ("layers-to-revert", 12, {"layers_to_revert": 10}, {"layers_to_revert": 11}),
+        ("layers-to-revert", 6, {"layers_to_revert": 3}, {"layers_to_revert": 2}),
+        ("layers-to-revert", 6, {"layers_to_revert": 5}, {"layers_to_revert": 6}),
         ("clean-error", 6, {"clean_error": 0.004}, {"clean_error": 0.02}),
         (
             "early-layers",
@@ -313,6 +313,14 @@ def test_events_of_deeper_models_go_with_those_of_others_or_not(tmp_path: Path) 
     good, bad = findings(tmp_path / "good"), findings(tmp_path / "bad")
     assert good["deeper-crossing"].verdict == "holds"
     assert bad["deeper-crossing"].verdict == "does not hold"
+    found = good["deeper-crossing"].measured
+    assert (found.value, found.n) == (pytest.approx(1), 8)
+    assert bad["deeper-crossing"].measured.value == pytest.approx(
+        spearmanr(early_to_late, range(12, 4, -1)).statistic
+    )
+    write_tasks(tmp_path / "same", "six", 6, make=events(early_to_late))
+    write_tasks(tmp_path / "same", "another", 6, make=events(early_to_late))
+    assert "different depth" in findings(tmp_path / "same")["deeper-crossing"].reason
     # The paper found hardly any relation here.
     assert good["deeper-initiation"].verdict == "does not hold"
     assert good["deeper-initiation"].reason == "stronger than in the paper"
@@ -374,6 +382,17 @@ def test_deeper_memorisation_goes_with_better_scores_or_not(
     assert good[f"table2-crossing-{missing}"].reason == f"no run has a {missing} score"
 
 
+def test_one_correlation_below_zero_is_enough_to_refute_that_all_are_above(tmp_path: Path) -> None:
+    def make(place: int) -> dict[str, Any]:
+        events = {"crossing": [place + 1], "mem_gen": [8 - place]}
+        return {"events": events, "validation": place / 10, "generalisation": place / 20}
+
+    write_tasks(tmp_path, make=make)
+    found = findings(tmp_path)["later-with-generalisation"]
+    assert (found.verdict, found.measured.value) == ("does not hold", pytest.approx(-1))
+    assert found.measured.words.startswith("lowest of 4 of 6: mem≫gen, ")
+
+
 def test_scores_of_each_model_are_in_the_details(tmp_path: Path) -> None:
     def make(place: int) -> dict[str, Any]:
         return {"events": {"crossing": [place + 1]}, "validation": place / 10}
@@ -418,8 +437,8 @@ def test_runs_of_older_versions_leave_claims_of_section_5_open(tmp_path: Path) -
 
 def test_models_of_6_and_12_layers_are_judged_together(tmp_path: Path) -> None:
     # One layer of 6 may undo twice as much as one of 12, and 4 of 6 are as many as 8 of 12.
-    write_tasks(tmp_path, "six", 6, single_layer=0.28, layers_to_undo=4)
-    write_tasks(tmp_path, "twelve", 12, single_layer=0.14, layers_to_undo=8)
+    write_tasks(tmp_path, "six", 6, single_layer=0.28, layers_to_revert=4)
+    write_tasks(tmp_path, "twelve", 12, single_layer=0.14, layers_to_revert=8)
     found = findings(tmp_path)
     assert found["not-confined"].measured.value == 1
     assert found["layers-to-revert"].measured.value == pytest.approx(2 / 3)

@@ -169,5 +169,5 @@ def test_a_summary_without_newer_or_with_odd_parts_is_read_as_far_as_it_goes(
     grid = read_grid(tmp_path)
     assert grid.runs["validation_score"].isna().all()
     swapping = grid.windows[grid.windows["technique"] == "swapping"]
-    assert swapping[["single_layer", "layers_to_undo", "clean_error"]].isna().all(axis=None)
+    assert swapping[["single_layer", "layers_to_revert", "clean_error"]].isna().all(axis=None)
     assert grid.notes == ()

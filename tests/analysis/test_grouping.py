@@ -105,6 +105,17 @@ def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
     ]
 
 
+def test_models_trained_in_two_ways_are_together_in_those_of_most_runs(tmp_path: Path) -> None:
+    for model in ("small", "large"):
+        write_run(tmp_path, "a-first", model, settings={"training.epochs": 30}, written=3e9)
+        for task in ("one", "two"):
+            write_run(tmp_path, task, model)
+    grid = read_grid(tmp_path)
+    assert set(grid.runs["task"]) == {"one", "two"}
+    assert len(grid.runs) == 4
+    assert tasks(tmp_path, 2) == ["a-first", "a-first"]
+
+
 def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_counts(
     tmp_path: Path,
 ) -> None:

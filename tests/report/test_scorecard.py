@@ -128,6 +128,12 @@ def test_markdown_has_one_row_per_claim_and_no_broken_cells(grid: Grid) -> None:
     assert "| holds | M-CoG: swapping and retraining | Fig. 8 | 0.97 | 1.00 [1.00, 1.00]" in page
 
 
+def test_words_cannot_break_a_markdown_table(grid: Grid) -> None:
+    claim = Claim("id", "s", "f", "p(a | b)\n<i>", "1", above(0, ""), lambda _: Measured())
+    page = scorecard_markdown(grid, [Finding(claim, Measured(), "not enough data")])
+    assert "p(a \\| b) &lt;i>" in page.splitlines()[-1]
+
+
 def test_json_has_the_numbers_the_rule_and_which_runs(grid: Grid) -> None:
     data = json.loads(json.dumps(scorecard_data(grid, check_claims(grid)), allow_nan=False))
     assert sum(data["verdicts"].values()) == len(data["claims"]) == len(CLAIMS)
@@ -136,7 +142,7 @@ def test_json_has_the_numbers_the_rule_and_which_runs(grid: Grid) -> None:
     assert claim["value"] == pytest.approx(-1)
     assert (claim["low"], claim["high"]) == pytest.approx((-1, -1))
     assert (claim["n"], claim["paper"]) == (10, "0.55")
-    assert claim["rule"] == "within 0.2 of 0.55, or 0.55 is in the interval"
+    assert claim["rule"] == "ρ >= 0.35, or 0.55 is in the interval"
     open_one = next(one for one in data["claims"] if one["id"] == "control")
     assert (open_one["value"], open_one["n"]) == (None, 0)
     assert len(data["runs"]) == 10
@@ -150,7 +156,7 @@ def test_matrices_show_both_coefficients_with_n_in_80_columns(grid: Grid) -> Non
     first = shown.split("Do techniques agree? By M-CoG")[1].splitlines()
     swapping = next(line for line in first if line.startswith("  swapping"))
     assert swapping.split() == ["swapping", "·", "1.00", "n", "10", "-1.00", "n", "10"]
-    assert "a-model-with…" in shown
+    assert "a-model-with-…" in shown
     assert "tasks × techniques × layers" in shown
 
 

@@ -57,9 +57,9 @@ def single_layers_matter_little(evidence: Evidence) -> Measured:
 
 
 def layers_to_revert(evidence: Evidence) -> Measured:
-    """Smallest window that undoes nearly everything, as a share of the depth."""
-    rows = _modified(evidence).dropna(subset="layers_to_undo")
-    found = over_runs((rows["layers_to_undo"] / rows["layers"]).groupby(rows["run"]).mean())
+    """Size from which on windows around some layer undo nearly everything, as share of depth."""
+    rows = _modified(evidence).dropna(subset="layers_to_revert")
+    found = over_runs((rows["layers_to_revert"] / rows["layers"]).groupby(rows["run"]).mean())
     if not len(rows):
         return found
     half_a_layer = float((HALF / rows.groupby("run")["layers"].first()).mean())

@@ -10,7 +10,7 @@ from memloc.analysis.claim_measures import Measure, from_table, over_runs
 from memloc.analysis.correlation import FEWEST, correlate
 from memloc.analysis.events import HALFWAY, LOCAL, largest_steps
 from memloc.analysis.grid import MEMORISED
-from memloc.analysis.grid_agreement import ALL_MODELS, DEPTHS, M_COG, SCORES
+from memloc.analysis.grid_agreement import ALL_MODELS, DEPTHS, IN_PRINT, M_COG, SCORES
 from memloc.analysis.paper_numbers import TABLE_2, paper_name
 from memloc.analysis.verdicts import Evidence, Measured, of_correlation
 
@@ -67,7 +67,7 @@ def depth_goes_with(depth: str, score: str) -> Measure:
             detail = {"model": model, "spearman": own.value, "n": own.n}
             details.append(detail | ({} if theirs is None else {"paper": theirs}))
         if evidence.grid.runs[score].isna().all():
-            return Measured(missing=f"no run has a {score.replace('_', ' ')}")
+            return Measured(missing=f"no run has a {IN_PRINT[score]}")
         found = replace(found, details=tuple(details))
         return _say_what_is_missing(evidence, {depth}, found)
 
@@ -88,7 +88,7 @@ def deeper_with_generalisation(evidence: Evidence) -> Measured:
         int(known["n"].min()),
         int(known["units"].min()),
         words=f"lowest of {len(known)} of {len(DEPTHS) * len(SCORES)}: "
-        f"{lowest['one']}, {lowest['other']}".replace("_", " "),
+        f"{IN_PRINT[lowest['one']]}, {IN_PRINT[lowest['other']]}",
     )
 
 

@@ -13,7 +13,7 @@ from memloc.analysis.claim_measures_events import (
     movement_is_gradual,
     swap_prevents_crossing,
 )
-from memloc.analysis.grid_agreement import ALL_MODELS, M_COG
+from memloc.analysis.grid_agreement import ALL_MODELS, IN_PRINT
 from memloc.analysis.paper_numbers import (
     BINARISED,
     DEEPER_EVENTS,
@@ -29,15 +29,6 @@ MOVEMENT = "How are examples moved? (§5)"
 SCORES = "Memorisation and generalisation (§5, Table 2; Spearman's ρ)"
 APPENDIX = "Deeper models, two classes, costs (Apps B to D)"
 BEYOND = "Beyond the paper"
-
-EVENT_WORDS = {
-    "crossing": "crossing",
-    "mem_gen": "mem≫gen",
-    "initiation": "initiation",
-    "f1_90": "90% F1",
-    M_COG: "M-CoG",
-}
-"""What events and centres are called in print."""
 
 _MOVEMENT = (
     Claim(
@@ -75,7 +66,7 @@ _MOVEMENT = (
             f"{one}-{other}".replace("_", "-"),
             MOVEMENT,
             "Fig. 12",
-            f"The {EVENT_WORDS[one]} goes with {EVENT_WORDS[other]} of the probes",
+            f"The {IN_PRINT[one]} goes with {IN_PRINT[other]} of the probes",
             f"{value:.2f}",
             near(value, or_more=True),
             events_agree(one, other),
@@ -99,7 +90,7 @@ _SCORES = (
             f"table2-{depth}-{score.removesuffix('_score')}".replace("_", "-"),
             SCORES,
             "Table 2",
-            f"Deeper {EVENT_WORDS[depth]}, higher {score.replace('_', ' ')}",
+            f"Deeper {IN_PRINT[depth]}, higher {IN_PRINT[score]}",
             f"{values[ALL_MODELS]:.2f}",
             near(values[ALL_MODELS], or_more=True),
             depth_goes_with(depth, score),
@@ -135,7 +126,7 @@ _APPENDIX = (
             f"binarised-{what}".replace("_", "-"),
             APPENDIX,
             "App. C",
-            f"Tasks keep their order when cut to two classes ({EVENT_WORDS[what]})",
+            f"Tasks keep their order when cut to two classes ({IN_PRINT[what]})",
             f"{value:.2f}",
             near(value),
             cannot_yet("runs with and without --binarise are not compared yet"),

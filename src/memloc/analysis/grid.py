@@ -34,6 +34,10 @@ WELL_MEMORISED = 0.95
 """Share of the noisy labels a run should have learned."""
 
 
+REVERTED = 0.95
+"""Share of the memorisation that counts as all of it."""
+
+
 @dataclass(frozen=True)
 class Grid:
     """What was found in all runs that are compared; every table starts with `IDENTITY`.
@@ -46,8 +50,8 @@ class Grid:
         centres: technique, m_cog, depth.
         seed_weights: technique, seed, layer, weight.
         weights: technique, layer, weight.
-        windows: technique, single_layer (largest share one layer undoes), layers_to_undo,
-            clean_error.
+        windows: technique, single_layer (largest share one layer undoes), layers_to_revert
+            (smallest size with which a layer undoes nearly everything), clean_error.
         events: event, layer, depth (both NaN if it never happens), seeds, missing.
         positions: state, layer, mean (of the noisy examples between the two centroids).
         examples: Single examples that cross: seed, largest_step.
@@ -188,11 +192,20 @@ def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
                     "single_layer": _number(
                         single.get("undoes") if isinstance(single, dict) else None
                     ),
-                    "layers_to_undo": _number(result.get("layers_to_undo")),
+                    "layers_to_revert": _layers_to_revert(result),
                     "clean_error": _number(result.get("clean_error")),
                 }
             )
     return rows
+
+
+def _layers_to_revert(result: dict[str, Any]) -> float:
+    """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
+    rows = [[_number(value) for value in row] for row in result.get("error_by_size_and_layer", [])]
+    if any(math.isnan(value) for row in rows for value in row):
+        return math.nan
+    enough = [size for size, row in enumerate(rows, start=1) if max(row) >= REVERTED]
+    return min(enough, default=math.nan)
 
 
 def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
@@ -282,7 +295,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     },
     "windows": {
         "technique": "object",
-        **dict.fromkeys(("single_layer", "layers_to_undo", "clean_error"), "float64"),
+        **dict.fromkeys(("single_layer", "layers_to_revert", "clean_error"), "float64"),
     },
     "events": {
         "event": "object",

@@ -24,6 +24,17 @@ EVENT_PAIRS = (("crossing", "mem_gen"), ("initiation", "f1_90"))
 DEPTHS = ("crossing", "mem_gen", M_COG)
 SCORES = ("generalisation_score", "validation_score")
 """Rows and headings of Table 2."""
+IN_PRINT = {
+    M_COG: "M-CoG",
+    LAYER_WEIGHTS: "layer weights",
+    "crossing": "crossing",
+    "mem_gen": "mem≫gen",
+    "initiation": "initiation",
+    "f1_90": "90% F1",
+    "generalisation_score": "generalisation score",
+    "validation_score": "validation score",
+}
+"""What is correlated, as it is called in print."""
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.analysis.claims_on_movement import EVENT_WORDS
 from memloc.analysis.correlation import FEWEST
 from memloc.analysis.grid import Grid
-from memloc.analysis.grid_agreement import LAYER_WEIGHTS, M_COG
+from memloc.analysis.grid_agreement import IN_PRINT, LAYER_WEIGHTS, M_COG
 from memloc.report.grid_words import grid_title
 
 WIDTH = 80
-CELL = 13
-"""Room for [-0.55, 0.97]."""
-WORDS = EVENT_WORDS | {LAYER_WEIGHTS: "layer weights"}
+CELL = 14
+"""Room for [-0.97, -0.55]."""
 TITLES = {
     "techniques": ("Do techniques agree?", "runs", "layers of runs"),
     "models": ("Do models agree?", "tasks × techniques", "tasks × techniques × layers"),
@@ -48,7 +46,7 @@ def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
             continue
         for quantity, of_what in zip((M_COG, LAYER_WEIGHTS), points, strict=True):
             rows = table[(table["kind"] == kind) & (table["quantity"] == quantity)]
-            console.print(_section(f"{title} By {WORDS[quantity]}", f"n: {of_what}"))
+            console.print(_section(f"{title} By {IN_PRINT[quantity]}", f"n: {of_what}"))
             console.print(Padding(_matrix(names, rows), (0, 0, 0, 2), expand=False))
     events = table[table["kind"] == "events"]
     console.print(_section("Do centroids and probes see the same events?", "n: runs"))
@@ -99,15 +97,15 @@ def _lines(row: pd.Series[float], coefficient: str) -> list[Text]:
 def _list(rows: pd.DataFrame) -> Table:
     """One line per correlation; what is repeated from the line above is left out."""
     scoped = (rows["kind"] != "models").any()
-    widths = (32, 14) if scoped else (47, 0)
+    widths = (32, 13) if scoped else (46, 0)
     table = _grid(widths[0])
-    for width in (widths[1], 19, 5):
+    for width in (widths[1], 20, 5):
         table.add_column(width=width)
     table.add_column(width=4, justify="right")
     table.add_row(*(Text(word, style="dim") for word in ("", "", "ρ", "r", "n")))
     above = ""
     for _, row in rows.iterrows():
-        one, other = (WORDS.get(row[k], row[k].replace("_", " ")) for k in ("one", "other"))
+        one, other = (IN_PRINT.get(row[k], row[k]) for k in ("one", "other"))
         pair = _short(f"{one} ~ {other}", widths[0])
         rho = f"{_number(row['spearman'])} {_interval(row, 'spearman')}"
         scope = _short(row["scope"], widths[1]) if scoped else ""

@@ -17,7 +17,7 @@ from memloc.analysis.verdicts import Finding, Format
 from memloc.report.grid_words import grid_data, grid_title
 
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not enough data": "dim"}
-WIDTHS = {"verdict": 15, "claim": 29, "paper": 10, "here": 19, "n": 3}
+WIDTHS = {"verdict": 15, "claim": 28, "paper": 10, "here": 20, "n": 3}
 """Columns of the terminal table; with single spaces between them 80."""
 UNKNOWN = "-"
 
