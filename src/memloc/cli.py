@@ -8,7 +8,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,9 @@ from memloc.cli_output import make_console, print_json
 from memloc.cli_run import run_command
 from memloc.config import ModelConfig
 from memloc.errors import MemlocError
+
+# Typer does not name the class of its complaints, which may be its own or click's.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
     help="In which layers did a text classifier memorise, and which examples?",
@@ -94,7 +97,13 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
     try:
-        app()
+        code = app(standalone_mode=False)
+        if code:
+            sys.exit(code)
+    except typer.Abort:
+        sys.exit(130)
+    except UsageError as error:
+        _complain_of_usage(error)
     except MemlocError as error:
         _complain(str(error), 2)
     except OSError as error:
@@ -109,6 +118,15 @@ def main() -> None:
             f"report it with {log}",
             1,
         )
+
+
+def _complain_of_usage(error: Any) -> None:
+    """What was typed makes no sense; without any command, the help page is the answer."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message())
+        sys.exit(2)
+    command = error.ctx.command_path if error.ctx is not None else "memloc"
+    _complain(f"{error.format_message().rstrip('.')}; see `{command} --help`", 2)
 
 
 def _complain(message: str, code: int) -> None:

@@ -53,6 +53,7 @@ from memloc.config import (
     RunConfig,
     TrainingConfig,
 )
+from memloc.errors import MemlocError
 
 
 def run_command(
@@ -169,6 +170,11 @@ def run_command(
     halves = GeneralisationConfig.make(
         splits=splits, epochs=split_epochs, learning_rate=split_rate, standard_error=stop_at_error
     )
+    if not generalisation and halves != GeneralisationConfig():
+        raise MemlocError(
+            "settings of half-splits have no effect without --generalisation; add it, or leave out "
+            "--splits, --split-epochs, --split-rate and --stop-at-error"
+        )
     from memloc.execution.progress import make_progress
     from memloc.experiment import run
     from memloc.methods import check_method_names

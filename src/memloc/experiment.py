@@ -120,12 +120,23 @@ def check_failures(plan: RunPlan, outcome: Outcome) -> list[str]:
     Raises:
         JobFailed: If there are none.
     """
-    sentences = [words for words in outcome.failed.values() if words]
+    sentences = one_of_each([words for words in outcome.failed.values() if words])
     results = {job.artefact for jobs in plan.seeds for job in jobs.methods.values()}
     if results <= outcome.failed.keys():
         more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
         raise JobFailed(sentences[0] + more)
     return sentences
+
+
+def one_of_each(sentences: list[str]) -> list[str]:
+    """Jobs that failed for the same reason in one sentence, with their number."""
+    reasons: dict[str, list[str]] = {}
+    for sentence in sentences:
+        reasons.setdefault(sentence.partition(" failed: ")[2] or sentence, []).append(sentence)
+    return [
+        same[0] + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
+        for same in reasons.values()
+    ]
 
 
 def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:

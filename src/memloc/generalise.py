@@ -107,15 +107,17 @@ def collect_splits(
 def summarise(splits: Splits, table: pd.DataFrame) -> dict[str, Any]:
     """Task score with its standard error, and how well wrong labels are found."""
     noisy = table["noisy"].to_numpy()
+    # Of the same examples, so that the third is the difference of the first two.
+    both = table["counterfactual_memorisation"].notna().to_numpy()
     scores = ("training_memorisation", "generalisation_score", "counterfactual_memorisation")
     return {
         "splits": len(splits.inside),
-        "score": task_score(splits),
-        "standard_error": standard_error(splits),
+        "score": _finite(task_score(splits)),
+        "standard_error": _finite(standard_error(splits)),
         "never_held_out": int((table["times_out"] == 0).sum()),
         "means": {
             kind: {name: _mean(table.loc[rows, name]) for name in scores}
-            for kind, rows in (("noisy", noisy), ("clean", ~noisy))
+            for kind, rows in (("noisy", noisy & both), ("clean", ~noisy & both))
         },
         "share_noisy": float(noisy.mean()),
         "detection": detection(table, noisy),
@@ -123,5 +125,8 @@ def summarise(splits: Splits, table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _mean(values: pd.Series) -> float | None:
-    mean = float(values.mean())
-    return mean if np.isfinite(mean) else None
+    return _finite(float(values.mean()))
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

@@ -69,8 +69,9 @@ def test_bounds_come_with_the_measurement(decide) -> None:
         (0.76, (0.7, 0.8), "does not hold", "stronger than in the paper"),
         (0.30, (0.2, 0.4), "does not hold", "weaker than in the paper"),
         (0.30, (0.0, 0.6), "holds", ""),  # .55 is in the interval
-        (0.10, (-0.6, 0.7), "not enough data", "the interval is wider than 1"),
-        (0.50, (-0.6, 0.9), "holds", ""),  # near is near
+        (0.10, (-0.6, 0.7), "not enough data", "the interval is wider than 1.25"),
+        (0.50, (-0.4, 0.9), "not enough data", "the interval is wider than 1.25"),  # near by chance
+        (-0.30, (-0.6, -0.1), "does not hold", "opposite to the paper"),
         (0.10, None, "does not hold", "weaker than in the paper"),
     ],
 )

@@ -28,6 +28,8 @@ from memloc.analysis.verdicts import Evidence, Measured, of_correlation
 MODIFYING = ("swapping", "retraining")
 """Techniques that change layers and see what becomes of the flipped labels."""
 HALF = 0.5
+SHALLOW = 4
+"""Models with fewer layers say nothing about whether layers share the work."""
 
 Measure = Callable[[Evidence], Measured]
 
@@ -169,7 +171,7 @@ def tasks_are_ordered_as_in_the_paper(evidence: Evidence) -> Measured:
 
 def _modified(evidence: Evidence) -> pd.DataFrame:
     rows = evidence.grid.windows
-    return rows[rows["technique"].isin(MODIFYING)]
+    return rows[rows["technique"].isin(MODIFYING) & (rows["layers"] >= SHALLOW)]
 
 
 def _mean_of_pairs(pairs: Sequence[Pair], paper: dict[tuple[str, str], float]) -> Measured:
@@ -210,7 +212,7 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
         within += float(of_seeds.sum())
         runs |= set(counts.index)
     if not runs:
-        return Measured(missing="needs two tasks with at least two --seeds each")
+        return Measured(missing="needs four tasks with at least two --seeds each")
     between = max(0.0, between)
     total = between + within
     share = between / total if total > 0 else None

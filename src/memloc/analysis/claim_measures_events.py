@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from memloc.analysis.claim_measures import Measure, from_table, over_runs
+from memloc.analysis.claim_measures import SHALLOW, Measure, from_table, over_runs
 from memloc.analysis.correlation import FEWEST, correlate
 from memloc.analysis.events import HALFWAY, LOCAL, largest_steps
 from memloc.analysis.grid import MEMORISED
@@ -22,7 +22,8 @@ def movement_is_gradual(evidence: Evidence) -> Measured:
     """Share of the runs in which no layer makes more than half of the noisy mean's way."""
     rows = evidence.grid.positions
     shares = {}
-    for run, course in rows[rows["state"] == MEMORISED].groupby("run"):
+    deep = rows[(rows["state"] == MEMORISED) & (rows["layers"] >= SHALLOW)]
+    for run, course in deep.groupby("run"):
         means = course.sort_values("layer")["mean"].to_numpy()
         shares[run] = float(largest_steps(means[:, None])[1][0])
     known = pd.Series(shares, dtype="float64").dropna()
@@ -33,14 +34,20 @@ def movement_is_gradual(evidence: Evidence) -> Measured:
 
 
 def swap_prevents_crossing(half: str) -> Measure:
-    """Share of the runs whose noisy mean stays with the original class after swapping a half."""
+    """Share of the runs whose noisy mean stays with the original class after swapping a half.
+
+    Among those in which it does not stay there by itself.
+    """
 
     def measure(evidence: Evidence) -> Measured:
         rows = evidence.grid.positions
-        last = rows[(rows["state"] == f"{half}_swapped") & (rows["layer"] == rows["layers"])]
-        if last.empty:
+        last = rows[rows["layer"] == rows["layers"]].pivot(
+            index="run", columns="state", values="mean"
+        )
+        if f"{half}_swapped" not in last or MEMORISED not in last:
             return Measured(missing=NO_CENTROIDS)
-        return over_runs((last["mean"] >= HALFWAY).astype(float))
+        moved = last[last[MEMORISED] < HALFWAY].dropna(subset=f"{half}_swapped")
+        return over_runs((moved[f"{half}_swapped"] >= HALFWAY).astype(float))
 
     return measure
 
@@ -75,20 +82,26 @@ def depth_goes_with(depth: str, score: str) -> Measure:
 
 
 def deeper_with_generalisation(evidence: Evidence) -> Measured:
-    """The lowest of the correlations of Table 2 that can be measured."""
+    """The lowest of the correlations of Table 2, if all can be measured."""
     table = evidence.agreement
     rows = table[(table["kind"] == "generalisation") & (table["scope"] == ALL_MODELS)]
     known = rows.dropna(subset="spearman")
-    if known.empty:
+    all_of_them = len(DEPTHS) * len(SCORES)
+    if len(known) < all_of_them:
         most = int(rows["n"].max()) if len(rows) else 0
-        return Measured(missing=f"takes {FEWEST} runs with a score and a depth, there are {most}")
+        return Measured(
+            missing=f"{len(known)} of {all_of_them} are known; takes {FEWEST} runs with both "
+            f"scores and all depths, there are at most {most}"
+        )
     lowest = known.sort_values("spearman").iloc[0]
+    low, high = float(lowest["spearman_low"]), float(lowest["spearman_high"])
+    interval = None if pd.isna(low) else (low, high)
     return Measured(
         float(lowest["spearman"]),
         int(known["n"].min()),
         int(known["units"].min()),
-        words=f"lowest of {len(known)} of {len(DEPTHS) * len(SCORES)}: "
-        f"{IN_PRINT[lowest['one']]}, {IN_PRINT[lowest['other']]}",
+        interval=interval,
+        words=f"lowest: {IN_PRINT[lowest['one']]}, {IN_PRINT[lowest['other']]}",
     )
 
 

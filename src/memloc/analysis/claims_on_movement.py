@@ -23,7 +23,7 @@ from memloc.analysis.paper_numbers import (
     TABLE_2,
     mean_of,
 )
-from memloc.analysis.verdicts import Claim, above, at_least, below, near
+from memloc.analysis.verdicts import Claim, above, at_least, below, near, positive
 
 MOVEMENT = "How are examples moved? (§5)"
 SCORES = "Memorisation and generalisation (§5, Table 2; Spearman's ρ)"
@@ -82,7 +82,7 @@ _SCORES = (
         "Table 2",
         "The better it generalises, the later it memorises",
         ">= 0.54",
-        above(0.0, "every ρ of Table 2 for all models together is above 0"),
+        positive("every ρ of Table 2 for all models together is above 0"),
         deeper_with_generalisation,
     ),
     *(

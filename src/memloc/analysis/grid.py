@@ -22,7 +22,7 @@ from memloc.analysis.grouping import (
     group_runs,
     other_sections,
 )
-from memloc.analysis.run_folders import Found, ResultsError, RunFolder, find_runs
+from memloc.analysis.run_folders import Found, ResultsError, RunFolder, damaged, find_runs
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_METHODS
 
@@ -150,7 +150,7 @@ def _run_row(run: RunFolder) -> list[dict[str, Any]]:
             "folder": run.path.name,
             "seeds": run.n_seeds,
             "memorised_share": _number(run.summary.get("memorised_share")),
-            "seconds": math.nan if costs is None else float(costs["seconds"].sum()),
+            "seconds": math.nan if costs is None else _number(float(costs["seconds"].sum())),
             "validation_score": _number(uniform),
             "generalisation_score": _number(scores.get("generalisation_score")),
         }
@@ -165,7 +165,10 @@ def _seed_weights(run: RunFolder) -> pd.DataFrame:
             f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or compute it "
             "again with `memloc run`"
         )
-    return layers.sort_values(["technique", "seed", "layer"], kind="stable")
+    place = ["technique", "seed", "layer"]
+    if layers.duplicated(place).any():
+        raise damaged(run.path / "layers.parquet", "a layer has more than one weight")
+    return layers.sort_values(place, kind="stable")
 
 
 def _seed_centres(weights: pd.DataFrame) -> pd.DataFrame:
@@ -201,7 +204,10 @@ def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 def _layers_to_revert(result: dict[str, Any]) -> float:
     """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
-    rows = [[_number(value) for value in row] for row in result.get("error_by_size_and_layer", [])]
+    matrix = result.get("error_by_size_and_layer")
+    if not isinstance(matrix, list) or not all(isinstance(row, list) and row for row in matrix):
+        return math.nan
+    rows = [[_number(value) for value in row] for row in matrix]
     if any(math.isnan(value) for row in rows for value in row):
         return math.nan
     enough = [size for size, row in enumerate(rows, start=1) if max(row) >= REVERTED]
@@ -257,9 +263,12 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
     if group.left_out:
         names = ", ".join(sorted(run.path.name for run in group.left_out))
         notes.append(
-            f"Left out, as another run of the same task and model has more techniques or seeds, or "
-            f"is newer: {names}."
+            f"Left out, as another run of the same task and model has more techniques, seeds or "
+            f"scores, or is newer: {names}."
         )
+    if found.localised:
+        names = ", ".join(path.name for path in found.localised)
+        notes.append(f"Left out, as `memloc localise` knows no task or training: {names}.")
     if found.unfinished:
         names = ", ".join(path.name for path in found.unfinished)
         notes.append(f"Left out, as they are not finished: {names}.")

@@ -166,9 +166,14 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Settings:
 
 
 def _without_repeats(runs: Sequence[RunFolder], names: Mapping[PurePath, tuple[str, str]]) -> Group:
-    """One run per task and model: that with most techniques, then most seeds, then the newest."""
+    """One run per task and model: that with most techniques, seeds and scores, then the newest."""
     best: dict[tuple[str, str], RunFolder] = {}
-    ranked = sorted(runs, key=lambda r: (len(r.techniques), r.n_seeds, r.written), reverse=True)
+
+    def worth(run: RunFolder) -> tuple[float, ...]:
+        extras = run.explained + run.has_generalisation
+        return len(run.techniques), run.n_seeds, extras, run.written
+
+    ranked = sorted(runs, key=worth, reverse=True)
     for run in ranked:
         best.setdefault(names[run.path], run)
     kept = {run.path for run in best.values()}
@@ -195,7 +200,7 @@ def _told_apart(names: Sequence[tuple[str, str]]) -> list[str]:
     places: dict[str, list[tuple[str, ...]]] = {}
     for shown, typed in names:
         parts = PurePath(typed).parts
-        if len(parts) > 1 and not _known_place(parts, places.get(shown, [])):
+        if _is_file(parts) and not _known_place(parts, places.get(shown, [])):
             places.setdefault(shown, []).append(parts)
     found = []
     for shown, typed in names:
@@ -209,13 +214,18 @@ def _known_place(
     parts: tuple[str, ...], known: Sequence[tuple[str, ...]]
 ) -> tuple[str, ...] | None:
     """The place that a path may be: relative and absolute, it may be the same file."""
-    if len(parts) < 2:
+    if not _is_file(parts):
         return None
     for other in known:
         shorter = min(len(parts), len(other))
         if parts[-shorter:] == other[-shorter:]:
             return other
     return None
+
+
+def _is_file(parts: tuple[str, ...]) -> bool:
+    """Whether something typed is a file or folder, not the name of a known task or model."""
+    return len(parts) > 1 or (len(parts) == 1 and bool(PurePath(parts[0]).suffix))
 
 
 def _compare(own: Settings, other: Settings) -> list[str]:

@@ -48,6 +48,16 @@ class RunFolder:
         """Model seeds."""
         return len(self.settings["seeds"])
 
+    @property
+    def explained(self) -> bool:
+        """Whether noisy examples were followed through the layers."""
+        return (self.path / "events.parquet").exists()
+
+    @property
+    def has_generalisation(self) -> bool:
+        """Whether models of half-splits were trained."""
+        return (self.path / "memorisation_map.parquet").exists()
+
     def table(self, name: str, columns: Mapping[str, str]) -> pd.DataFrame | None:
         """The given columns of a table, as the given types; None if the run has no such table.
 
@@ -61,14 +71,14 @@ class RunFolder:
             table = pd.read_parquet(path)
         # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
         except Exception as error:
-            raise _damaged(path, str(error)) from None
+            raise damaged(path, str(error)) from None
         absent = [column for column in columns if column not in table.columns]
         if absent:
-            raise _damaged(path, f"it has no column {absent[0]!r}")
+            raise damaged(path, f"it has no column {absent[0]!r}")
         try:
             return table[list(columns)].astype(dict(columns))
         except (TypeError, ValueError) as error:
-            raise _damaged(path, str(error)) from None
+            raise damaged(path, str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,9 @@ def _read_run(place: Path, settings: dict[str, Any]) -> RunFolder:
     summary = _read_json(path)
     for key, kind in SUMMARY_KEYS.items():
         if not isinstance(summary.get(key), kind):
-            raise _damaged(path, f"{key!r} is missing or not what it should be")
+            raise damaged(path, f"{key!r} is missing or not what it should be")
     if summary["layers"] < 1 or not all(isinstance(m, dict) for m in summary["methods"].values()):
-        raise _damaged(path, "it does not describe layers and techniques")
+        raise damaged(path, "it does not describe layers and techniques")
     return RunFolder(place, settings, summary, path.stat().st_mtime)
 
 
@@ -136,13 +146,14 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from None
+        raise damaged(path, str(error)) from None
     if not isinstance(value, dict):
-        raise _damaged(path, "it is not a JSON object")
+        raise damaged(path, "it is not a JSON object")
     return value
 
 
-def _damaged(path: Path, reason: str) -> ResultsError:
+def damaged(path: Path, reason: str) -> ResultsError:
+    """The error for a file that is not what it should be."""
     first = reason.strip().splitlines()[0][:150] if reason.strip() else "no reason given"
     return ResultsError(
         f"{str(path)!r} cannot be read ({first}); move its folder away, or compute it again with "

@@ -24,7 +24,7 @@ Format = Literal["number", "small", "percent", "hours"]
 
 TOLERANCE = 0.2
 """A correlation this near to the paper's is the same finding."""
-VAGUE = 1.0
+VAGUE = 1.25
 """An interval of a correlation that is wider than this would agree with nearly everything."""
 
 
@@ -133,9 +133,16 @@ def judge(claim: Claim, evidence: Evidence) -> Finding:
         return Finding(claim, measured, undecided, f"the interval is wider than {VAGUE:g}")
     if holds or claim.rule.paper is None:
         return Finding(claim, measured, "holds" if holds else "does not hold")
-    # The same words for a relation that is absent and for one that is stronger would mislead.
-    stronger = "stronger" if measured.value > claim.rule.paper else "weaker"
-    return Finding(claim, measured, "does not hold", f"{stronger} than in the paper")
+    return Finding(claim, measured, "does not hold", _compared(measured, claim.rule.paper))
+
+
+def _compared(measured: Measured, paper: float) -> str:
+    """How a correlation differs from the paper's: absent, reversed and stronger are not alike."""
+    value, interval = measured.value or 0.0, measured.interval
+    if value > paper:
+        return "stronger than in the paper"
+    reversed_ = value < 0 < paper and interval is not None and interval[1] < 0
+    return "opposite to the paper" if reversed_ else "weaker than in the paper"
 
 
 def above(limit: float, words: str) -> Rule:
@@ -163,6 +170,15 @@ def within_bounds(words: str) -> Rule:
     return Rule(words, lambda value, m: m.bounds is None or m.bounds[0] <= value <= m.bounds[1])
 
 
+def positive(words: str) -> Rule:
+    """Holds for correlations above 0 whose interval says something."""
+    return Rule(words, lambda value, m: None if _says_nothing(m) else value > 0)
+
+
+def _says_nothing(measured: Measured) -> bool:
+    return measured.interval is not None and measured.interval[1] - measured.interval[0] > VAGUE
+
+
 def near(paper: float, or_more: bool = False) -> Rule:
     """Holds for correlations like the paper's: close to it, or with it in their interval.
 
@@ -172,13 +188,13 @@ def near(paper: float, or_more: bool = False) -> Rule:
     """
 
     def holds(value: float, measured: Measured) -> bool | None:
+        if _says_nothing(measured):
+            return None
         if round(abs(value - paper), 9) <= TOLERANCE or (or_more and value > paper):
             return True
         if measured.interval is None:
             return False
         low, high = measured.interval
-        if high - low > VAGUE:
-            return None
         return low <= paper <= high
 
     close = f"ρ >= {paper - TOLERANCE:.2f}" if or_more else f"within {TOLERANCE:g} of {paper:.2f}"

@@ -121,8 +121,11 @@ def _crossing_words(found: dict[str, Any]) -> str:
         if model in found["centroids"]
     }
     known = {name: end for name, end in prevented.items() if end is not None}
-    if not crosses or not known:
+    own_end = found["centroids"]["memorised"]["noisy"]["mean"][-1]
+    if not crosses or not known or own_end is None:
         return f"{first}."
+    if own_end >= HALFWAY:
+        return f"{first}. But they do not stay there."
     return f"{first}. {_prevention(known)}"
 
 
@@ -142,7 +145,7 @@ def _example_words(examples: dict[str, Any]) -> str:
         examples["local_share"],
         examples["even_share"],
     )
-    if middle is None or examples["even_share"] is None:
+    if middle is None or even is None or even == 1:  # a way of one step has no largest one
         return ""
     return (
         f"Single examples: the largest step of a typical one is {middle:.0%} of its way (evenly "

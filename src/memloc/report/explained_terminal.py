@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +13,7 @@ from memloc.report.explained import SWAPPED
 
 WIDTH = 41
 LOWEST, HIGHEST = -0.25, 1.25
+MOST_COLUMNS = 12
 EVENTS = {
     "crossing": "crossing: flipped examples nearer to the new class",
     "initiation": "classification initiation: classes apart",
@@ -64,8 +65,8 @@ def show_generalisation(summary: dict[str, Any], console: Console) -> None:
         table.add_row(title, *map(_decimal, (found_by["roc_auc"], found_by["average_precision"])))
     table.add_row("guessing", _decimal(0.5), _decimal(found["share_noisy"]))
     console.print(_indented(table, top=1))
-    error = found["standard_error"]
-    console.print(f"  generalisation score {found['score']:.3f} ± {error:.3f}", highlight=False)
+    score, error = _decimal(found["score"]), _decimal(found["standard_error"])
+    console.print(f"  generalisation score {score} ± {error}", highlight=False)
 
 
 def trajectory(centroids: dict[str, Any]) -> Table:
@@ -131,23 +132,22 @@ def event_lines(events: dict[str, Any]) -> Table:
     return table
 
 
-def crossing_lines(examples: dict[str, Any]) -> Table:
+def crossing_lines(examples: dict[str, Any]) -> Group:
     """How many single examples change sides for good in which layer."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    shares = examples["crossing_shares"]
-    table.add_column("layer", style="dim", justify="right")
-    shown = list(enumerate(shares, start=1))
-    if len(shown) > 12:  # as many columns as fit: in groups of layers
-        width = -(-len(shown) // 12)
+    table.add_column("layer", style="dim", no_wrap=True)
+    shown = list(enumerate(examples["crossing_shares"], start=1))
+    if len(shown) > MOST_COLUMNS:  # as many columns as fit: in groups of layers
+        width = -(-len(shown) // (MOST_COLUMNS - 4))
         groups = [shown[i : i + width] for i in range(0, len(shown), width)]
         columns = [(f"{g[0][0]}-{g[-1][0]}", sum(s for _, s in g)) for g in groups]
     else:
         columns = [(str(layer), share) for layer, share in shown]
     for title, _ in (*columns, ("never", 0.0)):
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     cells = [f"{share:.0%}" for _, share in columns]
-    table.add_row("examples that cross for good", *cells, f"{examples['never_cross']:.0%}")
-    return table
+    table.add_row("", *cells, f"{examples['never_cross']:.0%}")
+    return Group(Text("single examples that cross for good, by layer"), table)
 
 
 def _indented(what: Any, top: int = 0) -> Padding:

@@ -82,7 +82,7 @@ def _example_line(example: dict[str, Any]) -> Text:
     first, last = example["first_layer"], example["last_layer"]
     window = f"layer {first}" if first == last else f"layers {first}-{last}"
     labels = f"{example['label']} (was {example['original_label']})"
-    line = Text(f"  {window:<12}{labels}: ")
+    line = Text(f"  {window:<13}{labels}: ")
     text = " ".join(example["text"].split())
     line.append(text, style="dim")
     line.truncate(WIDTH - 1, overflow="ellipsis")

@@ -107,7 +107,7 @@ def train_on_part(
     part = Encoded([encoded.rows[row] for row in rows], encoded.pad_id)
     learner = WholeModel(model, part, Encoded([], encoded.pad_id))
     answers = torch.from_numpy(labels[inside]).to(learner.device)
-    for _ in train_epochs(learner, answers, config, seed, report):
+    for _ in train_epochs(learner, answers, config, seed, report, "--split-rate"):
         pass
     return predict_logits(model, encoded, config.dtype)
 
@@ -118,6 +118,7 @@ def train_epochs(
     config: TrainingConfig,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
+    remedy: str = "--learning-rate",
 ) -> Iterator[list[float]]:
     """Train; after each epoch yield the loss of each of its steps.
 
@@ -145,7 +146,7 @@ def train_epochs(
                 if not np.isfinite(loss):
                     raise TrainingFailed(
                         f"the loss became {loss} in epoch {epoch} at learning rate "
-                        f"{config.learning_rate:g}; lower it with --learning-rate"
+                        f"{config.learning_rate:g}; lower it with {remedy}"
                     )
                 torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
                 optimizer.step()
