@@ -38,6 +38,7 @@ def config(folder: Path, **training) -> RunConfig:
         model=ModelConfig(name=str(folder)),
         training=TrainingConfig(**{"epochs": 2, "learning_rate": 1e-3, **training}),
         methods=("swapping",),
+        explain=False,
     )
 
 
@@ -259,7 +260,7 @@ def test_a_run_that_is_stopped_goes_on_where_it_was(
     assert again.returncode == 0, errors
     summary = json.loads(output)
     assert summary["jobs"]["reused"] >= 1
-    assert sum(summary["jobs"].values()) == 15
+    assert sum(summary["jobs"].values()) == 19
     assert not list((runs / "store" / ".tmp").glob("*"))
 
     reference = start_run(tiny_folder, tmp_path / "reference")
