@@ -53,6 +53,18 @@ def tasks_command(as_json: Json = False) -> None:
     show_tasks(tasks, make_console())
 
 
+@app.command("techniques")
+def techniques_command(as_json: Json = False) -> None:
+    """List the techniques, also those that other packages bring."""
+    from memloc.report.listings import list_techniques, show_techniques
+
+    techniques = list_techniques()
+    if as_json:
+        print_json(techniques)
+        return
+    show_techniques(techniques, make_console())
+
+
 @models_app.command("list")
 def models_list_command() -> None:
     """List the models that have a short name."""

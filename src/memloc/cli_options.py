@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +17,7 @@ from memloc.config import (
     ProbingConfig,
     RetrainedTail,
     RetrainingConfig,
+    ShapleyConfig,
     TechniquesConfig,
 )
 from memloc.errors import MemlocError
@@ -78,6 +81,18 @@ PerExample = Annotated[
 ]
 ProbeSeeds = Annotated[int, option("--probe-seeds", "Probes per layer.", TECHNIQUES)]
 ProbeEpochs = Annotated[int, option("--probe-epochs", "Passes over the states.", TECHNIQUES)]
+ShapleyError = Annotated[
+    float, option("--shapley-error", "Standard error of Shapley values to stop at.", TECHNIQUES)
+]
+ShapleyOrders = Annotated[
+    int, option("--shapley-orders", "Orders of the layers to draw at most.", TECHNIQUES)
+]
+Set = Annotated[
+    list[str] | None,
+    option(
+        "--set", "NAME.KEY=VALUE: option of a technique from another package.", TECHNIQUES, False
+    ),
+]
 CacheMemory = Annotated[
     str,
     option("--cache-memory", "States a process keeps in memory; more go to a file.", TECHNIQUES),
@@ -112,6 +127,10 @@ def techniques_from(values: dict[str, Any]) -> TechniquesConfig:
             per_example=values["per_example"],
         ),
         probing=ProbingConfig.make(seeds=values["probe_seeds"], epochs=values["probe_epochs"]),
+        shapley=ShapleyConfig.make(
+            standard_error=values["shapley_error"], orders=values["shapley_orders"]
+        ),
+        options=parse_set(values["set_option"] or []),
     )
 
 
@@ -135,6 +154,26 @@ def parse_sizes(text: str | None) -> tuple[int, ...] | None:
             )
         sizes |= set(range(low, high + 1))
     return tuple(sorted(sizes))
+
+
+def parse_set(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """`name.key=value` by name and key; a value is JSON, or else a text.
+
+    Raises:
+        MemlocError: If it is something else.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        where, equals, value = text.partition("=")
+        name, dot, key = where.strip().rpartition(".")
+        if not (equals and dot and name and key):
+            raise MemlocError(f"--set {text!r} is not of the form NAME.KEY=VALUE")
+        of_technique = options.setdefault(name, {})
+        try:
+            of_technique[key] = json.loads(value)
+        except json.JSONDecodeError:
+            of_technique[key] = value
+    return options
 
 
 def parse_bytes(text: str) -> int:

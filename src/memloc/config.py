@@ -158,6 +158,15 @@ class ProbingConfig(_Frozen):
     noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
 
 
+class ShapleyConfig(_Frozen):
+    """Shapley values; models of up to 8 layers need neither."""
+
+    flags = {"standard_error": "--shapley-error", "orders": "--shapley-orders"}
+
+    standard_error: float = Field(0.01, gt=0, description="Of a layer's value, to stop at.")
+    orders: int = Field(400, ge=4, description="Orders of the layers to draw at most.")
+
+
 class TechniquesConfig(_Frozen):
     """Settings of the techniques, by name."""
 
@@ -170,6 +179,17 @@ class TechniquesConfig(_Frozen):
     retraining: RetrainingConfig = RetrainingConfig()
     gradients: GradientsConfig = GradientsConfig()
     probing: ProbingConfig = ProbingConfig()
+    shapley: ShapleyConfig = ShapleyConfig()
+    options: dict[str, dict[str, Any]] = Field(
+        {}, description="Of techniques of other packages, by name."
+    )
+
+    def of(self, technique: str, settings: tuple[str, ...]) -> dict[str, Any]:
+        """The settings that matter to a technique, as JSON data."""
+        found = self.model_dump(mode="json", include=set(settings))
+        if "options" in found:
+            found["options"] = {k: v for k, v in found["options"].items() if k == technique}
+        return found
 
 
 class GeneralisationConfig(_Frozen):

@@ -20,7 +20,7 @@ from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
 from memloc.explain import possible_parts
 from memloc.generalise import collect_splits, first_round, further_rounds
-from memloc.methods import check_enough_examples, check_method_names, check_pooling
+from memloc.methods import check_enough_examples, check_pooling, usable_methods
 from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
 from memloc.results import with_texts, write_results
@@ -58,7 +58,10 @@ def run(
     started = time.perf_counter()
     progress = progress or Silent()
     # Everything that can be wrong with the input shows here, before anything is computed.
-    check_method_names(config.methods)
+    methods, broken = usable_methods(config.methods, config.techniques.options)
+    config = config.replace(methods=methods)
+    for sentence in broken:
+        progress.note(sentence)
     task = load_task(config.data)
     source = resolve(config.model)
     device = pick_device(config.device)
@@ -87,7 +90,7 @@ def run(
     summary = summarise_run(
         config, source.name, task, n_layers, tables, generalisation, unexplained
     )
-    summary["failures"] = failures
+    summary["failures"] = [*broken, *failures]
     jobs = [*plan.jobs, *splits]
     key = key_of("run", [job.key for job in jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"

@@ -26,9 +26,9 @@ from memloc.experiment import check_failures, collect
 from memloc.explain import possible_parts
 from memloc.methods import (
     check_enough_examples,
-    check_method_names,
     check_pooling,
     declared,
+    usable_methods,
 )
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
@@ -105,7 +105,9 @@ def localise_folders(
     methods = possible_methods(given) if methods is None else methods
     training = training or TrainingConfig()
     techniques = techniques or TechniquesConfig()
-    check_method_names(methods)
+    methods, broken = usable_methods(methods, techniques.options)
+    for sentence in broken:
+        (progress or Silent()).note(sentence)
     for name in methods:
         if given.pretrained is None and _needs_pretrained(name):
             raise ModelError(
@@ -158,7 +160,7 @@ def localise_folders(
         "memorised_examples": checked.memorised,
         "memorised_share": checked.memorised / noisy,
         "methods": summarise_methods(tables, techniques),
-        "failures": failures,
+        "failures": [*broken, *failures],
         "near_ceiling_known": given.near_ceiling is not None,
     }
     finish(summary, tables, unexplained)

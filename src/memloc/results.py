@@ -18,7 +18,7 @@ TABLES = (
     *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
     *("retraining", "failures", "history", "costs"),
     *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
-    *("memorisation_map",),
+    *("memorisation_map", "shapley", "example_shapley", "patching", "example_patching"),
 )
 """Names of all tables that a result may have."""
 

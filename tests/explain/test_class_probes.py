@@ -43,6 +43,7 @@ def make_context() -> Context:
         nothing,  # type: ignore[arg-type]
         nothing,  # type: ignore[arg-type]
         lambda _: states,
+        3,
         techniques=TechniquesConfig(probing=CONFIG),
     )
 

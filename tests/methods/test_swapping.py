@@ -108,7 +108,7 @@ def test_many_layers_and_long_stacks_agree_with_plain_models(
     architecture: str, layers: int, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A small limit cuts the stacked states into many parts.
-    monkeypatch.setattr("memloc.methods.swapping.TOKENS_PER_PASS", {"cpu": 100})
+    monkeypatch.setattr("memloc.models.mixing.TOKENS_PER_PASS", {"cpu": 100})
     models, _, result = swap(architecture, layers, texts)
     prefix = f"{models[0].model.base_model_prefix}.{models[0].stack_path}"
     expected = swap_all_windows_plainly(

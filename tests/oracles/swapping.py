@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 
 
-def mixed_state_dict(memorised: Any, original: Any, prefix: str, layers: range) -> dict[str, Any]:
+def mixed_state_dict(
+    memorised: Any, original: Any, prefix: str, layers: Iterable[int]
+) -> dict[str, Any]:
     """θ_M2's weights with those of the given layers (from 1) taken from θ_O."""
     mixed = dict(memorised.state_dict())
     theirs = original.state_dict()

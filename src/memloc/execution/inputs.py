@@ -76,6 +76,7 @@ def _make_context(job: Job, store: Store) -> Context:
         encoded,
         lambda role: classifier(role).blocks,
         states,
+        job.where["layers"],
         seed=job.identity.get("seed", 0),
         training=TrainingConfig(**job.identity["training"]),
         techniques=TechniquesConfig(**job.identity.get("settings", {})),

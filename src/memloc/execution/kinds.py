@@ -96,7 +96,8 @@ def window(job: Job, store: Store, report: Report) -> Output:
 def localise(job: Job, store: Store, report: Report) -> Output:
     """Apply a technique, or put together what was found on its windows."""
     context = context_for(job, store)
-    method = find_method(job.identity["method"])
+    name = job.identity["method"]
+    method = find_method(name, context.techniques.options.get(name))
     parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
     if parts:
         windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]

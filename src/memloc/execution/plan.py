@@ -31,7 +31,7 @@ FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
 PASSES = {
     **{"swapping": 12.0, "gradients": 4.0, "probing": 6.0},
-    **{"centroids": 0.1, "class_probes": 12.0},
+    **{"shapley": 1.0, "patching": 0.3, "centroids": 0.1, "class_probes": 12.0},
 }
 """Rough cost of a technique or an explanation, in passes of the data through the model."""
 
@@ -202,10 +202,12 @@ class Planner:
                     needs[need] = job.artefact
                 elif need in models:
                     needs[need] = models[need]
-            settings = self.techniques.model_dump(mode="json", include=set(declared(name).settings))
+            settings = self.techniques.of(name, declared(name).settings)
             # States come from jobs of their own, whose keys stand for the models behind them.
             roles = tuple(need for need in declared(name).needs if ":" not in need)
             identity = {"method": name, "revision": declared(name).revision, "seed": seed}
+            if declared(name).origin is not None:
+                identity["origin"] = declared(name).origin
             if not declared(name).windowed:
                 results[name] = self._job(
                     "localise",
@@ -292,6 +294,7 @@ class Planner:
             "source": asdict(self.source),
             "trust_remote_code": self.model.trust_remote_code,
             "models": {role: asdict(source) for role, source in given.items()},
+            "layers": self.n_layers,
         }
         return Job(
             kind, title, {**common, **identity}, {"data": self.data, **needs}, where, cost, group

@@ -1,6 +1,7 @@
 """Localisation techniques: one file each, one protocol.
 
-A technique is added by adding a module with a registered class: nothing else has to be edited.
+A technique is added by adding a module with a registered class, called like its name: nothing else
+has to be edited. Other packages bring theirs through entry points (`memloc.plugins`).
 """
 
 from __future__ import annotations
@@ -8,14 +9,27 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
+
+from pydantic import ValidationError
 
 from memloc.config import DEFAULT_METHODS
 from memloc.errors import MemlocError, suggest
-from memloc.methods.base import REGISTRY, Context, LocalisationResult, Method, register
+from memloc.methods.base import (
+    REGISTRY,
+    SWAPPED_HALVES,
+    Context,
+    LocalisationResult,
+    Method,
+    Role,
+    Scored,
+    register,
+)
+from memloc.plugins import PluginFailed, load_plugin, origin, plugins
 
 __all__ = ["Context", "LocalisationResult", "Method", "find_method", "method_names", "register"]
 
@@ -44,14 +58,28 @@ class Declared:
     """Noisy examples, and clean ones, that it needs at least."""
     holds_out_clean: bool = False
     """Whether it sets aside as many clean examples as there are noisy ones, and needs more."""
+    origin: str | None = None
+    """The package it comes from, if that is not memloc."""
+    about: str = ""
+    """What it does: the first line of the docstring of its class."""
 
 
 @cache
 def method_names() -> tuple[str, ...]:
-    """Names of all techniques: the modules of this package. Imports none of them."""
-    found = {m.name for m in pkgutil.iter_modules(__path__)} - {"base"}
+    """Names of all techniques: modules of this package and entry points. Imports none of them."""
+    found = {m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__)} - {"base"}
     usual = [name for name in DEFAULT_METHODS if name in found]
-    return (*usual, *sorted(found - set(usual)))
+    others = sorted(found - set(usual))
+    return (*usual, *others, *(name for name in plugins() if name not in found))
+
+
+def is_plugin(name: str) -> bool:
+    """Whether a technique comes from another package; memloc's own names cannot be taken."""
+    return not (Path(__path__[0]) / f"{_module(name)}.py").exists()
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
 
 
 def check_method_names(names: tuple[str, ...]) -> None:
@@ -72,18 +100,80 @@ def declared(name: str) -> Declared:
     Read from its source, because importing a technique imports torch and transformers, and
     finding out that everything is already computed should not take seconds.
     """
-    source = (Path(__path__[0]) / f"{name}.py").read_text(encoding="utf-8")
+    if is_plugin(name):
+        return _declared_by_class(name)
+    source = (Path(__path__[0]) / f"{_module(name)}.py").read_text(encoding="utf-8")
     known = Declared.__dataclass_fields__
     found: dict[str, Any] = {}
-    for body in (n.body for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ClassDef)):
-        for node in body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=field)], value=value) if field in known:
-                    found[field] = ast.literal_eval(value)
+    for node in (n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)):
+        fields = {
+            target.id: value
+            for statement in node.body
+            if isinstance(statement, ast.Assign)
+            for target, value in [(statement.targets[0], statement.value)]
+            if isinstance(target, ast.Name)
+        }
+        if "name" in fields:
+            about = ast.get_docstring(node) or ""
+            found = {k: ast.literal_eval(v) for k, v in fields.items() if k in known}
+            found["about"] = about.split("\n")[0]
     missing = {"revision", "needs", "settings"} - found.keys()
     if missing:
         raise UnknownMethod(f"technique {name!r} does not declare its {min(missing)}")
     return Declared(**found)
+
+
+def _declared_by_class(name: str) -> Declared:
+    """What a technique of another package declares, with defaults for what it does not."""
+    found = load_plugin(name)
+    needs = tuple(getattr(found, "needs", ("memorised", "original")))
+    known = {*get_args(Role), *(f"states:{role}" for role in (*get_args(Role), *SWAPPED_HALVES))}
+    for need in needs:
+        if need not in known:
+            raise PluginFailed(
+                f"technique {name!r} of {origin(name)} needs {need!r}{suggest(str(need), known)}"
+            )
+    return Declared(
+        revision=int(getattr(found, "revision", 1)),
+        needs=needs,
+        settings=("options",),
+        smallest_group=int(getattr(found, "smallest_group", 0)),
+        origin=origin(name),
+        about=(found.__doc__ or "").strip().split("\n")[0],
+    )
+
+
+def usable_methods(
+    names: tuple[str, ...], options: Mapping[str, Mapping[str, Any]]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The techniques that can be imported, and a sentence on each that cannot.
+
+    Raises:
+        UnknownMethod: If a name does not exist, or options are for a technique that is not used.
+        PluginFailed: If none can be imported, or one does not take its options.
+    """
+    check_method_names(names)
+    for name in options:
+        if name not in names:
+            raise UnknownMethod(f"--set {name!r} is not among the techniques: {', '.join(names)}")
+        if not is_plugin(name):
+            raise UnknownMethod(
+                f"--set is for techniques of other packages; {name!r} has options of its own, see "
+                "--help"
+            )
+    usable, broken = [], []
+    for name in names:
+        try:
+            declared(name)
+        except PluginFailed as error:
+            broken.append(str(error))
+        else:
+            usable.append(name)
+            if is_plugin(name):
+                construct(name, load_plugin(name), options.get(name, {}))
+    if not usable:
+        raise PluginFailed(broken[0])
+    return tuple(usable), broken
 
 
 def check_enough_examples(names: tuple[str, ...], noisy: int, clean: int) -> None:
@@ -127,12 +217,43 @@ def check_pooling(names: tuple[str, ...], pooling: str) -> None:
             )
 
 
-def find_method(name: str) -> Method:
+def find_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
     """The technique of that name.
+
+    Args:
+        name: Of memloc's own or of another package.
+        options: For its `Config`, if it has one.
 
     Raises:
         UnknownMethod: If there is none.
+        PluginFailed: If it cannot be imported, or does not take these options.
     """
     check_method_names((name,))
-    importlib.import_module(f"{__name__}.{name}")
-    return REGISTRY[name]()
+    if is_plugin(name):
+        technique = construct(name, load_plugin(name), options or {})
+    else:
+        importlib.import_module(f"{__name__}.{_module(name)}")
+        technique = REGISTRY[name]()
+    return technique if hasattr(technique, "localise") else cast(Method, Scored(technique))
+
+
+def construct(name: str, technique: type[Any], options: Mapping[str, Any]) -> Any:
+    """An instance with its configuration.
+
+    Raises:
+        PluginFailed: If the options are not those it has.
+    """
+    config = getattr(technique, "Config", None)
+    if config is None:
+        if options:
+            raise PluginFailed(f"technique {name!r} has no options, but got {min(options)!r}")
+        return technique()
+    try:
+        return technique(config(**options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"][0].lower() + first["msg"][1:]
+        raise PluginFailed(
+            f"--set {name}.{where}={first['input']} is not possible: {reason}"
+        ) from None

@@ -8,15 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+import numpy as np
 import pandas as pd
 
+from memloc.analysis.windows import Window, layer_table
 from memloc.config import TechniquesConfig, TrainingConfig
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from memloc.analysis.windows import Window
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
 
@@ -48,6 +49,7 @@ class Context:
     load_encoded: Callable[[], Encoded]
     load_model: Callable[[Role], BlockModel]
     load_states: Callable[[StatesOf], Tensor]
+    n_layers: int
     seed: int = 0
     training: TrainingConfig = field(default_factory=TrainingConfig)
     techniques: TechniquesConfig = field(default_factory=TechniquesConfig)
@@ -72,7 +74,8 @@ class Context:
 
             return states_of(of, models.__getitem__, encoded)
 
-        return cls(examples, lambda: encoded, models.__getitem__, states, **settings)
+        n_layers = next(iter(models.values())).n_layers
+        return cls(examples, lambda: encoded, models.__getitem__, states, n_layers, **settings)
 
     @property
     def encoded(self) -> Encoded:
@@ -121,8 +124,22 @@ class LocalisationResult:
         return {k: table for k, table in named.items() if table is not None} | self.details
 
 
+class Technique(Protocol):
+    """The least a technique must have: a name, and a score per layer.
+
+    It may declare what `Method` declares, and a pydantic model `Config`; it is then constructed
+    with one. Without `needs` it gets the memorised and the original model.
+    """
+
+    name: str
+
+    def score(self, context: Context) -> pd.DataFrame:
+        """One row per layer: `layer` (from 1) and `weight` (the larger, the more memorisation)."""
+        ...
+
+
 class Method(Protocol):
-    """A technique: says how much each layer has to do with memorisation.
+    """A technique in full: says how much each layer has to do with memorisation.
 
     The attributes are literals in the source, so that planning can read them without importing
     what a technique needs for its work.
@@ -164,11 +181,53 @@ class WindowedMethod(Method, Protocol):
         ...
 
 
-REGISTRY: dict[str, type[Method]] = {}
-M = TypeVar("M", bound=Method)
+class Scored:
+    """A technique that only scores layers, as a method; its answer is checked."""
+
+    def __init__(self, technique: Technique) -> None:
+        self.technique = technique
+        self.name = technique.name
+
+    def localise(self, context: Context, report: Report) -> LocalisationResult:
+        """Ask for the scores."""
+        table = self.technique.score(context)
+        report(1.0)
+        return LocalisationResult(check_scores(self.name, table, context.n_layers))
+
+
+def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
+    """The scores of a technique as a table of layers.
+
+    Raises:
+        MethodFailed: Saying what is wrong with them.
+    """
+
+    def fail(what: str) -> MethodFailed:
+        return MethodFailed(f"technique {name!r} {what}; it must return one weight for each layer")
+
+    if not isinstance(table, pd.DataFrame) or not {"layer", "weight"} <= set(table.columns):
+        raise fail("returned no table with columns layer and weight")
+    layers = table["layer"].tolist()
+    if sorted(layers) != list(range(1, n_layers + 1)):
+        shown = ", ".join(map(str, layers[:20]))
+        raise fail(f"returned weights for layers {shown or 'none'} of a model with {n_layers}")
+    ordered = table.set_index("layer").sort_index()
+    try:
+        weights = ordered["weight"].to_numpy(dtype=np.float64)
+    except (TypeError, ValueError):
+        raise fail("returned weights that are no numbers") from None
+    if not np.isfinite(weights).all():
+        bad = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise fail(f"returned {weights[bad]} for layer {bad + 1}")
+    spread = ordered["spread"].to_numpy(dtype=np.float64) if "spread" in ordered else np.nan
+    return layer_table(name, weights, spread)
+
+
+REGISTRY: dict[str, type[Any]] = {}
+M = TypeVar("M", bound=Method | Technique)
 
 
 def register(method: type[M]) -> type[M]:
-    """Class decorator: make a technique known under its name."""
+    """Class decorator: make a technique of memloc known under its name."""
     REGISTRY[method.name] = method
     return method

@@ -43,7 +43,7 @@ Gradient = list[dict[str, Tensor]]
 
 @register
 class Gradients:
-    """Forgetting gradients as a technique."""
+    """Which layers would have to change most to forget?"""
 
     name = "gradients"
     revision = 1

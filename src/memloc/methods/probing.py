@@ -23,7 +23,7 @@ from memloc.training.probes import f1, linear_probes, split_examples, train_prob
 
 @register
 class Probing:
-    """Noisy-or-clean probes as a technique."""
+    """After which layer can a probe tell wrong labels from clean ones?"""
 
     name = "probing"
     revision = 1

@@ -43,7 +43,7 @@ from memloc.training.window_learner import WindowLearner, tail_parameters
 
 @register
 class Retraining:
-    """Layer retraining as a technique."""
+    """Reset layers and train them on clean examples alone."""
 
     name = "retraining"
     revision = 1

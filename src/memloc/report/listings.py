@@ -1,15 +1,18 @@
-"""What there is to choose from: tasks and models, as tables of 80 columns."""
+"""What there is to choose from: tasks, models and techniques, as tables of 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from memloc.config import TrainingConfig
+from memloc.config import DEFAULT_METHODS, TrainingConfig
 from memloc.data.load import TaskInfo
+from memloc.methods import declared, is_plugin, method_names
 from memloc.models.names import KNOWN_MODELS
+from memloc.plugins import PluginFailed, origin
 
 SOURCES = {
     "built-in": "Built-in: generated, no download",
@@ -53,3 +56,31 @@ def _table(*columns: str) -> Table:
             name.rstrip(">"), justify="right" if number else "left", no_wrap=name != "what"
         )
     return table
+
+
+def list_techniques() -> list[dict[str, Any]]:
+    """Name, package and purpose of every technique; those that cannot be imported say why."""
+    found: list[dict[str, Any]] = []
+    for name in method_names():
+        try:
+            about, problem = declared(name).about, None
+        except PluginFailed as error:
+            about, problem = "", str(error)
+        package = origin(name) if is_plugin(name) else "memloc"
+        found.append({"name": name, "from": package, "about": about, "problem": problem})
+    return found
+
+
+def show_techniques(techniques: list[dict[str, Any]], console: Console) -> None:
+    """A line each; defaults first."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in ("technique", "from", "what it does"):
+        table.add_column(column)
+    for row in techniques:
+        about = "cannot be imported" if row["problem"] else row["about"]
+        table.add_row(row["name"], row["from"], about)
+    console.print(table)
+    console.print(f"\nDefault: {', '.join(DEFAULT_METHODS)}.", highlight=False)
+    for row in techniques:
+        if row["problem"]:
+            console.print(f"Caution: {row['problem']}", style="yellow", markup=False)

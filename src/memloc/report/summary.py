@@ -124,8 +124,8 @@ def summarise_methods(
                 )
             ]
         if techniques is not None:
-            names = set(declared(str(technique)).settings)
-            result["settings"] = techniques.model_dump(mode="json", include=names)
+            name = str(technique)
+            result["settings"] = techniques.of(name, declared(name).settings)
         if "costs" in tables:
             result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result

@@ -1,0 +1,198 @@
+"""Models whose layers come from two models: many mixtures of the same examples at once.
+
+A mixture takes some layers from another model of the same shape, everything else (embeddings, head,
+final norm, pooler) from the first. Mixtures that agree in their lower layers have the same states
+there, so all of them advance through the layers together as the nodes of a tree: at layer i there
+is one state per distinct choice of layers 1..i, and each costs one pass of one block. For all
+windows of consecutive layers that is
+
+    i passes of the other's block (one per window that began at a ≤ i and goes on), and
+    1 + i(i−1)/2 passes of the own one (nothing swapped so far, and the windows that have ended),
+
+in total L(L+1)/2 + L(L²−1)/6 + L block passes instead of L·(L(L+1)/2 + 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from memloc.config import Dtype
+from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
+from memloc.models.blocks import Batch, BlockModel
+from memloc.training.evaluate import autocast, predict_logits
+
+STATE_BYTES = 256 * 2**20
+"""Upper limit for the states of all mixtures of one batch; decides how many go together."""
+TOKENS_PER_PASS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
+"""How much goes through a block at once: enough to be efficient, small enough for the cache."""
+LARGEST_BATCH = 32
+
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Mixtures:
+    """What every mixture predicts."""
+
+    predicted: np.ndarray
+    """Class per mixture and example."""
+    block_passes: int
+    """Batches sent through a block, summed over the data, in units of one batch of examples."""
+    batches: int
+
+
+def predict_mixtures(
+    own: BlockModel,
+    other: BlockModel,
+    encoded: Encoded,
+    swapped: np.ndarray,
+    dtype: Dtype = "float32",
+    report: Report = lambda _: None,
+    *,
+    input_of: BlockModel | None = None,
+) -> Mixtures:
+    """Predict every example under every mixture.
+
+    Args:
+        own: The model whose layers are swapped; it is left as it was.
+        other: Where they come from, on the same device; left as it was too.
+        encoded: The examples.
+        swapped: [mixtures, L] which layers come from the other model.
+        dtype: Of the matrix multiplications.
+        report: Called with the finished fraction.
+        input_of: Whose embeddings feed layer 1, if not those of `own` (then `own` must be able to
+            start from stored states).
+    """
+    if not own.can_resume:
+        assert input_of is None
+        with other.mode(training=False):
+            return _whole_passes(own, other.stack, encoded, swapped, dtype, report)
+    tree = _Tree.of(swapped)
+    predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
+    passes = batches = done = 0
+    with (
+        own.mode(training=False),
+        other.mode(training=False),
+        torch.inference_mode(),
+        autocast(own.device, dtype),
+    ):
+        for indices in equal_length_batches(encoded, _batch_size(own, encoded, len(swapped))):
+            batch = encoded.batch(indices.tolist(), own.device)
+            run = _Lockstep(own, other.stack, batch)
+            start = (input_of or own).input_state(batch)
+            predicted[:, indices] = run.logits(tree, start).argmax(dim=-1).cpu().numpy()[tree.leaf]
+            passes += run.block_passes
+            batches += 1
+            done += len(indices)
+            report(done / len(encoded))
+    return Mixtures(predicted, passes, batches)
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """The distinct choices of layers 1..i, for every i.
+
+    At layer i, `stay[i]` and `swap[i]` are the rows of the states before it that go through the own
+    and through the other's block; the states after it are those of the first, then of the second.
+    """
+
+    stay: list[np.ndarray]
+    swap: list[np.ndarray]
+    leaf: np.ndarray
+    """Row of every mixture among the last states."""
+
+    @classmethod
+    def of(cls, swapped: np.ndarray) -> _Tree:
+        """Find what mixtures have in common."""
+        row = np.zeros(len(swapped), dtype=np.int64)
+        stay, swap = [], []
+        for layer in swapped.T:
+            branches = [np.unique(row[~layer]), np.unique(row[layer])]
+            stay.append(branches[0])
+            swap.append(branches[1])
+            after = np.searchsorted(branches[0], row)
+            row = np.where(layer, len(branches[0]) + np.searchsorted(branches[1], row), after)
+        return cls(stay, swap, row)
+
+
+class _Lockstep:
+    """All mixtures of one batch of examples, advanced together."""
+
+    def __init__(self, own: BlockModel, other: nn.ModuleList, batch: Batch) -> None:
+        self.own, self.other, self.batch = own, other, batch
+        self.rows, self.length = batch["input_ids"].shape
+        self.limit = max(1, TOKENS_PER_PASS[own.device.type] // (self.rows * self.length))
+        self.repeated: dict[int, Batch] = {1: batch}
+        self.block_passes = 0
+
+    def logits(self, tree: _Tree, start: Tensor) -> Tensor:
+        """Logits [distinct mixtures, examples, classes] from the input of layer 1."""
+        states = start[None]
+        for layer, (stay, swap) in enumerate(zip(tree.stay, tree.swap, strict=True), start=1):
+            after = states.new_empty(len(stay) + len(swap), *states.shape[1:])
+            self._advance(states, stay, after[: len(stay)], layer, self.own.block(layer))
+            self._advance(states, swap, after[len(stay) :], layer, self.other[layer - 1])
+            states = after
+        return self._tail(states)
+
+    def _advance(
+        self, states: Tensor, chosen: np.ndarray, into: Tensor, layer: int, block: nn.Module
+    ) -> None:
+        """Send some of the states [n, examples, tokens, width] through one block."""
+        self.block_passes += len(chosen)
+        with self.own.swapped({layer: block}):
+            for first in range(0, len(chosen), self.limit):
+                rows = torch.from_numpy(chosen[first : first + self.limit]).to(states.device)
+                part = states.index_select(0, rows)
+                batch = self._repeat(len(part))
+                after = self.own.run_layers(part.flatten(0, 1), batch, layer, layer)
+                into[first : first + len(part)] = after.view(part.shape)
+
+    def _tail(self, states: Tensor) -> Tensor:
+        n = len(states)
+        if self.own.pooling == "other":
+            parts = [
+                self.own.resume(part.flatten(0, 1), self._repeat(len(part)), self.own.n_layers)
+                for part in states.split(self.limit)
+            ]
+            return torch.cat(parts).view(n, self.rows, -1)
+        pooled = [self.own.pooled(state, self.batch) for state in states]
+        return self.own.tail(torch.cat(pooled)).view(n, self.rows, -1)
+
+    def _repeat(self, times: int) -> Batch:
+        if times not in self.repeated:
+            self.repeated[times] = {k: v.repeat(times, 1) for k, v in self.batch.items()}
+        return self.repeated[times]
+
+
+def _batch_size(model: BlockModel, encoded: Encoded, mixtures: int) -> int:
+    embeddings = cast(Any, model.model).get_input_embeddings()
+    width = int(embeddings.weight.shape[1])
+    longest = int(encoded.lengths.max())
+    # The states before and after a layer are there at the same time.
+    return max(1, min(LARGEST_BATCH, STATE_BYTES // (2 * mixtures * longest * width * 4)))
+
+
+def _whole_passes(
+    own: BlockModel,
+    other: nn.ModuleList,
+    encoded: Encoded,
+    swapped: np.ndarray,
+    dtype: Dtype,
+    report: Report,
+) -> Mixtures:
+    """The slow path, for models that cannot start from a stored state: one forward per mixture."""
+    predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
+    for index, mask in enumerate(swapped):
+        chosen = {int(layer) + 1: other[int(layer)] for layer in np.flatnonzero(mask)}
+        with own.swapped(chosen):
+            predicted[index] = predict_logits(own, encoded, dtype).argmax(axis=1)
+        report((index + 1) / len(swapped))
+    batches = len(list(evaluation_batches(encoded, LARGEST_BATCH)))
+    return Mixtures(predicted, len(swapped) * own.n_layers * batches, batches)
