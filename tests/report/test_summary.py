@@ -165,3 +165,15 @@ def test_nothing_is_said_of_window_sizes_that_were_not_tried() -> None:
     up_to_two = methods(table[table["size"].isin([1, 2, 6])])["swapping"]
     assert up_to_two["layers_to_undo"] is None
     assert up_to_two["strongest_single_layer"]["undoes"] == pytest.approx(1 / 6)
+
+
+def test_many_techniques_stand_in_several_rows() -> None:
+    result = {"layers": 12, "layer_weights": [0.123] * 12, "m_cog": 6.5, "m_cog_spread": 0.25}
+    names = ["swapping", "retraining", "gradients", "probing", "patching", "random", "shapley",
+             "weight-change"]  # fmt: skip
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(profiles(dict.fromkeys(names, result)))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert all(any(name in line for line in lines) for name in names)
+    assert sum("M-CoG" in line for line in lines) == 2

@@ -13,6 +13,8 @@ from memloc.report.explained_terminal import show_explanation, show_generalisati
 
 WIDTH = 80
 BAR = 24
+MOST_SIDE_BY_SIDE = 5
+"""Techniques in a row."""
 SHADES = " ░▒▓█"
 # Dark to light, ordered in lightness, so that it also works for the colour-blind.
 RAMP = ("#20204a", "#3b2f7d", "#6d3f92", "#a34f8e", "#d4667b", "#f28f6b", "#fbc87a")
@@ -199,8 +201,18 @@ def _padded(number: str, wide: int) -> str:
     return f"{number:>{wide - 1}} " if wide > 3 else f"{number:>{wide}}"
 
 
-def profiles(methods: dict[str, dict[str, Any]]) -> Table:
-    """The layer weights of all techniques side by side; bars relative to the largest of each."""
+def profiles(methods: dict[str, dict[str, Any]]) -> Group:
+    """The layer weights of all techniques side by side, as many as fit beside each other."""
+    names = list(methods)
+    parts: list[RenderableType] = []
+    for start in range(0, len(names), MOST_SIDE_BY_SIDE):
+        row = names[start : start + MOST_SIDE_BY_SIDE]
+        parts += [*([Text()] if parts else []), _profiles({name: methods[name] for name in row})]
+    return Group(*parts)
+
+
+def _profiles(methods: dict[str, dict[str, Any]]) -> Table:
+    """Bars relative to the largest weight of each."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("layer", justify="right", header_style="dim", style="dim")
     width = max(3, min(BAR, (WIDTH - 10) // len(methods) - 8))
