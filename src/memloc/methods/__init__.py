@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -234,7 +234,7 @@ def find_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
     else:
         importlib.import_module(f"{__name__}.{_module(name)}")
         technique = REGISTRY[name]()
-    return technique if hasattr(technique, "localise") else cast(Method, Scored(technique))
+    return technique if hasattr(technique, "localise") else Scored(technique)
 
 
 def construct(name: str, technique: type[Any], options: Mapping[str, Any]) -> Any:

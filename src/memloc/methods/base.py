@@ -187,6 +187,9 @@ class Scored:
     def __init__(self, technique: Technique) -> None:
         self.technique = technique
         self.name = technique.name
+        self.revision: int = getattr(technique, "revision", 1)
+        self.needs: tuple[str, ...] = getattr(technique, "needs", ("memorised", "original"))
+        self.settings: tuple[str, ...] = getattr(technique, "settings", ())
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Ask for the scores."""
