@@ -99,6 +99,7 @@ def test_a_layer_that_marks_noisy_examples_gets_the_weight() -> None:
         context.load_encoded,
         context.load_model,
         {"memorised": states, "pretrained": plain}.__getitem__,
+        context.n_layers,
         techniques=TechniquesConfig(probing=ProbingConfig(seeds=3, epochs=40, learning_rate=3e-3)),
     )
     result = Probing().localise(marked, lambda _: None)
