@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from memloc.cli_claims import agreement_command, claims_command
+from memloc.cli_control import control_command
 from memloc.cli_localise import localise_command
 from memloc.cli_options import Blocks, Json, TrustCode
 from memloc.cli_output import make_console, print_json
@@ -33,6 +34,7 @@ app = typer.Typer(
 models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")
 app.command("run")(run_command)
 app.command("localise")(localise_command)
+app.command("control")(control_command)
 app.command("claims")(claims_command)
 app.command("agreement")(agreement_command)
 app.add_typer(models_app, name="models", no_args_is_help=True)

@@ -221,8 +221,19 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """`a,b` as names, without repeats."""
+    """`a,b` as names of techniques, without repeats."""
+    return parse_list("--methods", text, "swapping") or ()
+
+
+def parse_list(flag: str, text: str | None, example: str) -> tuple[str, ...] | None:
+    """`a,b` as names, without repeats; None if the option was not given.
+
+    Raises:
+        MemlocError: If it is empty.
+    """
+    if text is None:
+        return None
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise MemlocError("--methods is empty; name at least one technique, such as swapping")
+        raise MemlocError(f"{flag} is empty; name at least one, such as {example}")
     return names

@@ -214,6 +214,28 @@ class GeneralisationConfig(_Frozen):
     )
 
 
+class ControlConfig(_Frozen):
+    """The control setup (section 3.2): memorisation hidden in known layers."""
+
+    flags = {
+        "auxiliary_rate": "--aux-rate",
+        "attempts": "--attempts",
+        "learned_at": "--learned-at",
+    }
+
+    auxiliary_rate: float | None = Field(
+        None,
+        gt=0,
+        description="Learning rate of the auxiliary task; None: half of the main task's, as in the "
+        "paper (5e-6 and 1e-5).",
+    )
+    learned_at: float = Field(
+        0.99, gt=0, lt=1, description="Training accuracy above which the main task is learned."
+    )
+    attempts: int = Field(3, ge=1, description="Trainings at rising rates until it is learned.")
+    rate_factor: float = Field(2.0, gt=1, description="From one attempt to the next.")
+
+
 PAPER_SPLIT_RATE = 3e-5
 
 
@@ -232,4 +254,36 @@ class RunConfig(_Frozen):
     generalisation: GeneralisationConfig | None = Field(
         None, description="Half-splits; None leaves them out."
     )
+    device: Device = "auto"
+
+
+class ControlledModel(_Frozen):
+    """A model of the control benchmark with the settings it is trained with."""
+
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class ControlRunConfig(_Frozen):
+    """The control benchmark: models × tasks × sets of layers × seeds."""
+
+    flags = {"auxiliary_limit": "--aux-limit"}
+
+    models: tuple[ControlledModel, ...] = Field((ControlledModel(),), min_length=1)
+    data: DataConfig = Field(DataConfig(), description="Of all tasks; the name of one is replaced.")
+    tasks: tuple[str, ...] = Field(min_length=1)
+    auxiliary: str = "entailment"
+    auxiliary_limit: int | None = Field(
+        None, ge=1, description="Its training examples; None: all, but of a built-in task 100."
+    )
+    layers: tuple[str, ...] = Field(("first", "middle", "last"), min_length=1)
+    seeds: tuple[int, ...] = Field((1,), min_length=1)
+    methods: tuple[str, ...] | None = Field(
+        None, description="Techniques; None: all that the models allow."
+    )
+    held_back: tuple[str, ...] = Field(
+        (), description="Tasks that only choose the post-processing of gradients (Table 4)."
+    )
+    control: ControlConfig = ControlConfig()
+    techniques: TechniquesConfig = TechniquesConfig()
     device: Device = "auto"

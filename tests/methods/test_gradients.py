@@ -131,7 +131,8 @@ def test_norms_of_both_models_are_kept_and_progress_ends_at_one() -> None:
     table = result.details["gradients"]
     assert set(table["model"]) == {"near_ceiling", "frozen"}
     assert set(table["gradient"]) == {"noisy", "clean", "difference"}
-    assert len(table) == 2 * 3 * 3
+    assert set(table["kind"]) == {"L1", "L2"}
+    assert len(table) == 2 * 3 * 2 * 3
     assert seen == sorted(seen)
     assert seen[-1] == pytest.approx(1.0)
     assert result.costs["block_passes"] == 3 * 4  # four sets of ten examples, one batch each

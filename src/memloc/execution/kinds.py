@@ -14,8 +14,9 @@ from memloc.analysis.generalisation import half_split
 from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode, evaluation_batches
+from memloc.execution.control_kinds import control, speed
 from memloc.execution.inputs import context_for, forget_context, load
-from memloc.execution.job import Job, Output, Report
+from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
 from memloc.methods import find_method
 from memloc.methods.base import StatesOf, WindowedMethod
@@ -24,7 +25,7 @@ from memloc.models.names import ModelSource
 from memloc.models.states import BATCH, states_of
 from memloc.store.store import Store
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.loop import TrainingData, fine_tune, train_on_part
+from memloc.training.loop import fine_tune, train_on_part, training_data
 
 
 def model(job: Job, store: Store, report: Report) -> Output:
@@ -54,12 +55,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
     pair_format = job.identity["model"]["pair_format"]
     sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
     learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
-    column = "original_label" if state == "original" else "label"
-    data = TrainingData(
-        task.train[column].to_numpy(copy=True),
-        task.train["noisy"].to_numpy(copy=True),
-        task.validation["label"].to_numpy(copy=True),
-    )
+    data = training_data(task, state)
     trained = fine_tune(learner, data, config, job.identity["seed"], report)
     parameters = dict(classifier.blocks.model.named_parameters())
     # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
@@ -72,7 +68,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
         tables={"history": trained.history},
         tensors=tensors,
         values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
-        costs={"peak_memory_bytes": _peak_memory()},
+        costs={"peak_memory_bytes": peak_memory()},
     )
 
 
@@ -82,7 +78,7 @@ def states(job: Job, store: Store, report: Report) -> Output:
     of = cast(StatesOf, job.identity["role"])
     found = states_of(of, context.model, context.encoded, report)
     batches = len(list(evaluation_batches(context.encoded, BATCH)))
-    costs = {"block_passes": (len(found) - 1) * batches, "peak_memory_bytes": _peak_memory()}
+    costs = {"block_passes": (len(found) - 1) * batches, "peak_memory_bytes": peak_memory()}
     return Output(tensors={"states": {"states": found}}, costs=costs)
 
 
@@ -90,7 +86,7 @@ def window(job: Job, store: Store, report: Report) -> Output:
     """One window of a technique: identity has method, revision, settings and the window."""
     method = cast(WindowedMethod, find_method(job.identity["method"]))
     found = method.window(context_for(job, store), Window(*job.identity["window"]), report)
-    return Output(tables=found, costs={"peak_memory_bytes": _peak_memory()})
+    return Output(tables=found, costs={"peak_memory_bytes": peak_memory()})
 
 
 def localise(job: Job, store: Store, report: Report) -> Output:
@@ -114,7 +110,7 @@ def localise(job: Job, store: Store, report: Report) -> Output:
         }
     else:
         result = method.localise(context, report)
-        costs = {"peak_memory_bytes": _peak_memory()}
+        costs = {"peak_memory_bytes": peak_memory()}
     return Output(tables=dict(result.tables), costs={**result.costs, **costs})
 
 
@@ -122,7 +118,7 @@ def explain(job: Job, store: Store, report: Report) -> Output:
     """A part of the explanation: identity has part, revision and settings."""
     part = importlib.import_module(f"memloc.explain.{job.identity['part']}")
     tables = part.explain(context_for(job, store), report)
-    return Output(tables=tables, costs={"peak_memory_bytes": _peak_memory()})
+    return Output(tables=tables, costs={"peak_memory_bytes": peak_memory()})
 
 
 def split(job: Job, store: Store, report: Report) -> Output:
@@ -146,7 +142,7 @@ def split(job: Job, store: Store, report: Report) -> Output:
             "probability": probabilities[np.arange(len(labels)), labels],
         }
     )
-    return Output(tables={"answers": answers}, costs={"peak_memory_bytes": _peak_memory()})
+    return Output(tables={"answers": answers}, costs={"peak_memory_bytes": peak_memory()})
 
 
 KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
@@ -157,13 +153,6 @@ KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
     "localise": localise,
     "explain": explain,
     "split": split,
+    "control": control,
+    "speed": speed,
 }
-
-
-def _peak_memory() -> int:
-    """Largest resident size of this process so far, in bytes."""
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -117,7 +118,7 @@ class Planner:
         epochs = self.training.epochs
         cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self._job("train", title, {**identity, **self._trains()}, {}, cost)
+        return self.job("train", title, {**identity, **self.trains()}, {}, cost)
 
     def seed_jobs(
         self,
@@ -149,10 +150,10 @@ class Planner:
             states += jobs.values()
             settings = self.techniques.model_dump(mode="json", include=set(part.settings))
             identity = {"part": name, "revision": part.revision, "seed": seed}
-            results[name] = self._job(
+            results[name] = self.job(
                 "explain",
                 f"{name.replace('_', ' ')}{of}",
-                {**identity, "settings": settings, **self._looks()},
+                {**identity, "settings": settings, **self.looks()},
                 {need: job.artefact for need, job in jobs.items()},
                 PASSES[name],
             )
@@ -164,7 +165,7 @@ class Planner:
         rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
         training = self.training.replace(epochs=config.epochs, learning_rate=rate)
         return tuple(
-            self._job(
+            self.job(
                 "split",
                 f"generalisation, half-split {split + 1}",
                 {
@@ -209,10 +210,10 @@ class Planner:
             if declared(name).origin is not None:
                 identity["origin"] = declared(name).origin
             if not declared(name).windowed:
-                results[name] = self._job(
+                results[name] = self.job(
                     "localise",
                     f"{name}{of}",
-                    {**identity, "settings": settings, **self._looks()},
+                    {**identity, "settings": settings, **self.looks()},
                     needs,
                     PASSES.get(name, 5.0),
                     roles,
@@ -220,10 +221,10 @@ class Planner:
                 continue
             own = {key: value for key, value in settings.items() if key != "window_sizes"}
             windows = {
-                f"window:{window.first}-{window.last}": self._job(
+                f"window:{window.first}-{window.last}": self.job(
                     "window",
                     f"{name}{of}, {words(window)}",
-                    {**identity, "settings": own, "window": list(window), **self._trains()},
+                    {**identity, "settings": own, "window": list(window), **self.trains()},
                     needs,
                     self._window_cost(window),
                     roles,
@@ -236,10 +237,10 @@ class Planner:
                 windows.values(),
                 key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
             )
-            results[name] = self._job(
+            results[name] = self.job(
                 "localise",
                 f"{name}{of}, all windows",
-                {**identity, "settings": settings, **self._looks()},
+                {**identity, "settings": settings, **self.looks()},
                 {role: job.artefact for role, job in windows.items()},
                 0.01,
                 group=f"{name}{of}",
@@ -253,14 +254,14 @@ class Planner:
         whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
-        identity = {"role": role, "revision": STATES_REVISION, **self._looks()}
-        return self._job("states", f"states of {whose}", identity, needs, 1.5, roles)
+        identity = {"role": role, "revision": STATES_REVISION, **self.looks()}
+        return self.job("states", f"states of {whose}", identity, needs, 1.5, roles)
 
-    def _trains(self) -> dict[str, Any]:
+    def trains(self) -> dict[str, Any]:
         """For the identity of jobs that train something."""
         return {"training": self.training.model_dump()}
 
-    def _looks(self) -> dict[str, Any]:
+    def looks(self) -> dict[str, Any]:
         """For the identity of jobs that only look at trained models."""
         return {"training": self.training.model_dump(include={"max_tokens", "dtype"})}
 
@@ -269,16 +270,17 @@ class Planner:
         share = (2 * above + window.size) / (3 * self.n_layers)
         return 3 * self.techniques.retraining.epochs * share
 
-    def _job(
+    def job(
         self,
         kind: str,
         title: str,
         identity: dict[str, Any],
-        needs: dict[str, Artefact],
-        cost: float,
+        needs: Mapping[str, Artefact],
+        cost: float = 1.0,
         roles: tuple[str, ...] = (),
         group: str | None = None,
     ) -> Job:
+        """A job on these data and this model; `roles` are the given models it looks at."""
         given = {role: self.given[role] for role in roles if role in self.given}
         common: dict[str, Any] = {
             "model": {

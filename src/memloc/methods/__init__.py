@@ -199,18 +199,27 @@ def check_enough_examples(names: tuple[str, ...], noisy: int, clean: int) -> Non
             )
 
 
+def pooling_allows(names: tuple[str, ...], pooling: str) -> tuple[str, ...]:
+    """The techniques that do without the state a head reads, if it does not read a single one."""
+    if pooling != "other":
+        return names
+    return tuple(
+        name
+        for name in names
+        if not any(need.startswith("states:") for need in declared(name).needs)
+    )
+
+
 def check_pooling(names: tuple[str, ...], pooling: str) -> None:
     """Complain, before any work, if a technique looks at the state a head reads and there is none.
 
     Raises:
         NoSingleState: Naming the technique.
     """
-    if pooling != "other":
-        return
-    others = [n for n in names if not any(need.startswith("states:") for need in declared(n).needs)]
+    others = pooling_allows(names, pooling)
     for name in names:
         if name not in others:
-            remedy = f"leave it out: --methods {','.join(others or ['swapping'])}"
+            remedy = f"leave it out: --methods {','.join(others or ('swapping',))}"
             raise NoSingleState(
                 f"{name} looks at the state the head reads, but the head of this model does not "
                 f"read the first or the last token alone; {remedy}"

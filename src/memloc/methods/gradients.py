@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,8 @@ BATCH = 16
 
 Gradient = list[dict[str, Tensor]]
 """Per layer, by parameter."""
+Norms = dict[tuple[str, str, str], np.ndarray]
+"""Per layer, by model, gradient (noisy, clean, difference) and kind (L1, L2)."""
 
 
 @register
@@ -46,7 +49,7 @@ class Gradients:
     """Which layers would have to change most to forget?"""
 
     name = "gradients"
-    revision = 1
+    revision = 2
     needs = ("near_ceiling", "frozen")
     settings = ("gradients",)
 
@@ -72,15 +75,17 @@ class Gradients:
             done += examples
             report(done / total)
 
-        norms: dict[tuple[str, str], np.ndarray] = {}
+        norms: Norms = {}
         for role in roles:  # gradients are as large as the model: those of one are held at a time
             of_clean = mean_gradient(context.model(role), target, clean, advance)
             of_noisy = mean_gradient(context.model(role), target, noisy, advance)
-            norms[role, "clean"] = layer_norms(of_clean, config.norm)
-            norms[role, "noisy"] = layer_norms(of_noisy, config.norm)
-            norms[role, "difference"] = layer_norms(subtract(of_noisy, of_clean), config.norm)
+            # Both kinds of norms cost next to nothing, and Table 4 compares them.
+            for kind in get_args(Norm):
+                norms[role, "clean", kind] = layer_norms(of_clean, kind)
+                norms[role, "noisy", kind] = layer_norms(of_noisy, kind)
+                norms[role, "difference", kind] = layer_norms(subtract(of_noisy, of_clean), kind)
         used = "difference" if config.subtract_clean else "noisy"
-        scale = norms["frozen", used] if config.divide_by_frozen else np.ones(1)
+        scale = norms["frozen", used, config.norm] if config.divide_by_frozen else np.ones(1)
         details = {"gradients": self._norm_table(norms)}
         if config.per_example:
             per_example = []
@@ -93,12 +98,14 @@ class Gradients:
                 context.examples["example"].to_numpy()[noisy], per_example, scale
             )
         return LocalisationResult(
-            layers=layer_table(self.name, to_weights(norms["near_ceiling", used] / scale)),
+            layers=layer_table(
+                self.name, to_weights(norms["near_ceiling", used, config.norm] / scale)
+            ),
             details=details,
             costs={"block_passes": target.block_passes},
         )
 
-    def _norm_table(self, norms: dict[tuple[str, str], np.ndarray]) -> pd.DataFrame:
+    def _norm_table(self, norms: Norms) -> pd.DataFrame:
         return pd.concat(
             [
                 pd.DataFrame(
@@ -106,11 +113,12 @@ class Gradients:
                         "technique": self.name,
                         "model": role,
                         "gradient": part,
+                        "kind": kind,
                         "layer": np.arange(1, len(values) + 1),
                         "norm": values,
                     }
                 )
-                for (role, part), values in norms.items()
+                for (role, part, kind), values in norms.items()
             ],
             ignore_index=True,
         )

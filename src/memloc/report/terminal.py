@@ -31,7 +31,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
             f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
         )
     )
-    console.print(_section("Did it memorise, did it generalise?"))
+    console.print(section("Did it memorise, did it generalise?"))
     console.print(Padding(_accuracies(training), (0, 0, 0, 2), expand=False))
     _show_methods(summary, console)
 
@@ -52,12 +52,12 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
     methods = summary["methods"]
     if any(result["m_cog"] is not None for result in methods.values()):
-        console.print(_section("Where? Layer weights by technique"))
+        console.print(section("Where? Layer weights by technique"))
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
     windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
     for name, result in windowed.items():
         console.print(
-            _section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
+            section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
         )
         console.print(
             Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
@@ -67,7 +67,7 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
     show_explanation(summary, console)
     show_generalisation(summary, console)
     if summary["sample_examples"]:
-        console.print(_section("Which examples? Some, with the smallest window that undoes each"))
+        console.print(section("Which examples? Some, with the smallest window that undoes each"))
         for example in summary["sample_examples"]:
             console.print(_example_line(example))
     console.print()
@@ -93,6 +93,17 @@ def _example_line(example: dict[str, Any]) -> Text:
 
 def show_files(folder: str, console: Console, jobs: dict[str, int] | None, seconds: float) -> None:
     """Where the results are, and how much of them is new."""
+    show_jobs(jobs, seconds, console)
+    console.print(f"Results: {folder}/", soft_wrap=True, highlight=False, markup=False)
+    console.print(
+        "  summary.json, layers, windows, examples, predictions (.parquet) and more",
+        style="dim",
+        highlight=False,
+    )
+
+
+def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> None:
+    """How much was computed now, and how much earlier."""
     console.print()
     if jobs and not jobs["computed"]:
         console.print(f"Nothing to compute: all {jobs['reused']} jobs were in the store already.")
@@ -102,15 +113,10 @@ def show_files(folder: str, console: Console, jobs: dict[str, int] | None, secon
         )
     else:
         console.print(f"Computed in {seconds:.0f} s.")
-    console.print(f"Results: {folder}/", soft_wrap=True, highlight=False, markup=False)
-    console.print(
-        "  summary.json, layers, windows, examples, predictions (.parquet) and more",
-        style="dim",
-        highlight=False,
-    )
 
 
-def _section(title: str) -> Text:
+def section(title: str) -> Text:
+    """The heading of a part."""
     return Text(f"\n{title}", style="bold cyan")
 
 

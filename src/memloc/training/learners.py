@@ -42,6 +42,10 @@ class Trainee(Protocol):
 class Learner(Trainee, Protocol):
     """A model that is evaluated after every epoch, also on validation inputs."""
 
+    def changed(self) -> dict[str, nn.Parameter]:
+        """All parameters that are another after training, be it by a task beside this one."""
+        ...
+
     def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
         """Logits of all training and all validation examples."""
         ...
@@ -58,6 +62,10 @@ class WholeModel:
     def trainable(self) -> dict[str, nn.Parameter]:
         """Parameters outside the embeddings."""
         return {n: p for n, p in self.model.model.named_parameters() if n not in self.closed}
+
+    def changed(self) -> dict[str, nn.Parameter]:
+        """What it trains."""
+        return self.trainable()
 
     def lengths(self) -> np.ndarray:
         """Tokens per training example."""

@@ -3,11 +3,15 @@
 AdamW, linear schedule with warm-up, gradient norm clipped; input embeddings frozen. The seed
 decides the order of the data, the new head and dropout. Frozen means ``requires_grad=False``: such
 parameters get no gradient and do not count in the clipping norm.
+
+Several tasks can train one model together (the control setup, section 3.2): each is a `Lesson` with
+an optimiser and a schedule of its own, and their batches take turns in random order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +23,7 @@ from transformers import get_scheduler
 
 from memloc.config import TrainingConfig
 from memloc.data.encode import Encoded, training_batches
+from memloc.data.task import Task
 from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
 from memloc.training.evaluate import autocast, predict_logits, scores
@@ -40,6 +45,16 @@ class TrainingData:
     validation_labels: np.ndarray
 
 
+def training_data(task: Task, state: str) -> TrainingData:
+    """What θ_O (state `original`) or any other model of a task learns."""
+    column = "original_label" if state == "original" else "label"
+    return TrainingData(
+        task.train[column].to_numpy(copy=True),
+        task.train["noisy"].to_numpy(copy=True),
+        task.validation["label"].to_numpy(copy=True),
+    )
+
+
 @dataclass
 class Trained:
     """What training leaves behind. Weights hold only the parameters that were trained."""
@@ -57,6 +72,7 @@ def fine_tune(
     config: TrainingConfig,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
+    beside: Sequence[Lesson] = (),
 ) -> Trained:
     """Train what the learner leaves open and evaluate after every epoch.
 
@@ -66,6 +82,7 @@ def fine_tune(
         config: Settings.
         seed: Model seed.
         report: Called with the finished fraction.
+        beside: Further tasks that train the same model at the same time.
 
     Raises:
         TrainingFailed: If the loss is not a number.
@@ -73,8 +90,9 @@ def fine_tune(
     labels = torch.from_numpy(data.labels).to(learner.device)
     result = Trained({}, None, None, pd.DataFrame())
     rows: list[dict[str, float | int | str]] = []
-    for epoch, losses in enumerate(train_epochs(learner, labels, config, seed, report), start=1):
-        result.steps += len(losses)
+    lessons = [Lesson(learner, labels, config), *beside]
+    for epoch, losses in enumerate(train_together(lessons, seed, report), start=1):
+        result.steps += len(losses[0])
         rows += _evaluate(learner, data, config, epoch)
         accuracy = next(
             float(row["accuracy"])
@@ -83,8 +101,8 @@ def fine_tune(
         )
         if result.memorised_epoch is None and accuracy > config.memorised_at:
             result.memorised_epoch = epoch
-            result.memorised_at = _copy(learner.trainable())
-    result.final = _copy(learner.trainable())
+            result.memorised_at = _copy(learner.changed())
+    result.final = _copy(learner.changed())
     result.history = pd.DataFrame(rows)
     return result
 
@@ -127,35 +145,92 @@ def train_epochs(
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    parameters = list(learner.trainable().values())
+    for losses in train_together([Lesson(learner, labels, config, remedy)], seed, report):
+        yield losses[0]
+
+
+def train_together(
+    lessons: Sequence[Lesson], seed: int, report: Callable[[float], None] = lambda _: None
+) -> Iterator[list[list[float]]]:
+    """Train one model on several tasks at once; after each epoch yield the losses of each task.
+
+    An epoch goes once through the data of every task; their batches are mixed in random order.
+
+    Raises:
+        TrainingFailed: If a loss is not a number.
+    """
     order = np.random.default_rng(seed)
-    optimizer = torch.optim.AdamW(
-        parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-    )
-    lengths = learner.lengths()
-    total = -(-len(lengths) // config.batch_size) * config.epochs
-    schedule = get_scheduler("linear", optimizer, int(config.warmup * total), total)
-    optimizer.zero_grad()  # a training that failed may have left gradients behind
-    steps = 0
-    with torch.random.fork_rng(), learner.training_mode():
+    epochs = lessons[0].config.epochs
+    total, steps = sum(lesson.steps for lesson in lessons), 0
+    with torch.random.fork_rng(), ExitStack() as modes:
+        for lesson in lessons:
+            modes.enter_context(lesson.learner.training_mode())
         torch.manual_seed(seed)
-        for epoch in range(1, config.epochs + 1):
-            losses = []
-            for indices in training_batches(lengths, config.batch_size, order):
-                loss = _accumulate(learner, labels, indices, config)
-                if not np.isfinite(loss):
-                    raise TrainingFailed(
-                        f"the loss became {loss} in epoch {epoch} at learning rate "
-                        f"{config.learning_rate:g}; lower it with {remedy}"
-                    )
-                torch.nn.utils.clip_grad_norm_(parameters, config.clip_norm)
-                optimizer.step()
-                optimizer.zero_grad()
-                schedule.step()
-                losses.append(loss)
+        for epoch in range(1, epochs + 1):
+            losses: list[list[float]] = [[] for _ in lessons]
+            batches = [
+                (number, indices)
+                for number, lesson in enumerate(lessons)
+                for indices in lesson.batches(order)
+            ]
+            if len(lessons) > 1:
+                batches = [batches[index] for index in order.permutation(len(batches))]
+            for number, indices in batches:
+                losses[number].append(lessons[number].step(indices, epoch))
                 steps += 1
                 report(steps / total)
             yield losses
+
+
+class Lesson:
+    """What one task does to a model: its data, the parameters it may change, its optimiser.
+
+    Args:
+        learner: The model with its inputs.
+        labels: What it should answer.
+        config: Settings.
+        remedy: The option that lowers the learning rate, for error messages.
+    """
+
+    def __init__(
+        self,
+        learner: Trainee,
+        labels: Tensor,
+        config: TrainingConfig,
+        remedy: str = "--learning-rate",
+    ) -> None:
+        self.learner, self.labels, self.config, self.remedy = learner, labels, config, remedy
+        self.parameters = list(learner.trainable().values())
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        )
+        self.lengths = learner.lengths()
+        self.steps = -(-len(self.lengths) // config.batch_size) * config.epochs
+        warmup = int(config.warmup * self.steps)
+        self.schedule = get_scheduler("linear", self.optimizer, warmup, self.steps)
+        self.optimizer.zero_grad()  # a training that failed may have left gradients behind
+
+    def batches(self, order: np.random.Generator) -> list[np.ndarray]:
+        """Indices of one epoch."""
+        return training_batches(self.lengths, self.config.batch_size, order)
+
+    def step(self, indices: np.ndarray, epoch: int) -> float:
+        """Learn from one batch; its loss.
+
+        Raises:
+            TrainingFailed: If the loss is not a number.
+        """
+        loss = _accumulate(self.learner, self.labels, indices, self.config)
+        if not np.isfinite(loss):
+            raise TrainingFailed(
+                f"the loss became {loss} in epoch {epoch} at learning rate "
+                f"{self.config.learning_rate:g}; lower it with {self.remedy}"
+            )
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return loss
 
 
 def _accumulate(

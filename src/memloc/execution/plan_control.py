@@ -1,0 +1,146 @@
+"""The jobs of the control benchmark: for every set of layers its models, then the techniques."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from memloc.analysis.control import hidden_name
+from memloc.config import ControlConfig
+from memloc.execution.job import Job
+from memloc.execution.plan import FROZEN_SEED, Artefact, Planner, SeedJobs
+
+CONTROL_REVISION = 1
+"""Part of the key of control models: raise it when the same settings would train another model."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One control model with what looks at it.
+
+    Attributes:
+        model: Name of the model.
+        n_layers: Its depth.
+        task: Name of the main task.
+        hidden: The layers that the main task may change.
+        jobs: `trainings` has memorised, original and frozen (shared by all cells of a task).
+    """
+
+    model: str
+    n_layers: int
+    task: str
+    hidden: tuple[int, ...]
+    jobs: SeedJobs
+
+    @property
+    def seed(self) -> int:
+        """Model seed."""
+        return self.jobs.seed
+
+
+@dataclass(frozen=True)
+class ControlPlanner:
+    """Plans the cells of one model and one task.
+
+    Attributes:
+        planner: Of the model and the main task.
+        auxiliary: Data of the auxiliary task.
+        config: Settings of the control setup.
+        names: Model and task, for people.
+    """
+
+    planner: Planner
+    auxiliary: Artefact
+    config: ControlConfig
+    names: tuple[str, str]
+
+    def speed(self) -> Job:
+        """How long a pass of the main task's data takes here."""
+        looks = self.planner.looks()
+        return self.planner.job(
+            "speed", "measure a pass", {"host": socket.gethostname(), **looks}, {}
+        )
+
+    def cell(
+        self, methods: tuple[str, ...], hidden: tuple[int, ...], seed: int, of: str, passes: float
+    ) -> Cell:
+        """All jobs of one set of layers.
+
+        Args:
+            methods: Techniques to apply.
+            hidden: The layers.
+            seed: Model seed.
+            of: Added to titles.
+            passes: Cost of a pass of both tasks' data, in passes of the main task's.
+        """
+        frozen = self._train("frozen", (), FROZEN_SEED, f"frozen reference ({self._task})", passes)
+        memorised = self._train("memorised", hidden, seed, f"θ_M{of}", passes)
+        original = self._train("original", hidden, seed, f"θ_O{of}", passes, memorised)
+        trainings = {"memorised": memorised, "original": original, "frozen": frozen}
+        models = {role: job.artefact for role, job in trainings.items()}
+        models["near_ceiling"] = memorised.artefact
+        jobs = self.planner.seed_jobs(methods, (), seed, models, of, trainings)
+        return Cell(self.names[0], self.planner.n_layers, self._task, hidden, jobs)
+
+    @property
+    def _task(self) -> str:
+        return self.names[1]
+
+    def _train(
+        self,
+        state: str,
+        hidden: tuple[int, ...],
+        seed: int,
+        title: str,
+        passes: float,
+        twin: Job | None = None,
+    ) -> Job:
+        needs = {"auxiliary": self.auxiliary}
+        if twin is not None:
+            needs["memorised"] = twin.artefact
+        identity = {
+            "state": state,
+            "layers": list(hidden),
+            "seed": seed,
+            "revision": CONTROL_REVISION,
+            "control": self.config.model_dump(),
+            **self.planner.trains(),
+        }
+        cost = 4.5 * self.planner.training.epochs * passes
+        return self.planner.job("control", title, identity, needs, cost)
+
+
+def all_jobs(cells: Sequence[Cell]) -> list[Job]:
+    """Every job once, in an order in which they could run one after another."""
+    found: dict[str, Job] = {}
+    for part in ("trainings", "parts", "methods"):
+        for cell in cells:
+            jobs = getattr(cell.jobs, part)
+            for job in jobs.values() if isinstance(jobs, dict) else jobs:
+                found.setdefault(job.key, job)
+    return list(found.values())
+
+
+def in_seconds(cell: Cell, seconds_per_pass: float) -> Cell:
+    """The same cell; costs of jobs are seconds, so that those of all tasks can be compared."""
+
+    def scaled(job: Job) -> Job:
+        return replace(job, cost=job.cost * seconds_per_pass)
+
+    jobs = cell.jobs
+    return replace(
+        cell,
+        jobs=replace(
+            jobs,
+            trainings={role: scaled(job) for role, job in jobs.trainings.items()},
+            methods={name: scaled(job) for name, job in jobs.methods.items()},
+            parts=tuple(scaled(job) for job in jobs.parts),
+        ),
+    )
+
+
+def title_of(model: str | None, task: str, hidden: tuple[int, ...], seed: int | None) -> str:
+    """` (questions, layers 1+2)`: what distinguishes a cell."""
+    parts = [model, task, f"layers {hidden_name(hidden)}", None if seed is None else f"seed {seed}"]
+    return f" ({', '.join(part for part in parts if part)})"
