@@ -38,6 +38,7 @@ def write_run(
     model: str = "minilm",
     layers: int = 6,
     seeds: Sequence[int] = (1,),
+    classes: int = 4,
     weights: Weights | None = None,
     settings: Mapping[str, Any] | None = None,
     single_layer: float = 0.1,
@@ -61,6 +62,7 @@ def write_run(
         model: Name of the model.
         layers: Its depth.
         seeds: Model seeds.
+        classes: Of the task; those left are two if the settings say `data.binarise`.
         weights: By default the same falling weights for all techniques and seeds.
         settings: Changes to the settings, by dotted name: ``{"data.noise": 0.3}``.
         single_layer: Share that the strongest single layer undoes.
@@ -113,6 +115,7 @@ def write_run(
     summary: dict[str, Any] = {
         "task": task,
         "model": model,
+        "classes": [f"class {n}" for n in range(2 if config["data"]["binarise"] else classes)],
         "layers": layers,
         "seeds": list(seeds),
         "methods": methods,
@@ -128,6 +131,42 @@ def write_run(
     (folder / "summary.json").write_text(json.dumps(summary))
     os.utime(folder / "summary.json", (written, written))
     return folder
+
+
+def write_twins(
+    runs: Path,
+    task: str = "topics",
+    model: str = "minilm",
+    layers: int = 6,
+    multi: Mapping[str, Any] | None = None,
+    binary: Mapping[str, Any] | None = None,
+    **same: Any,
+) -> tuple[Path, Path]:
+    """Two runs of one task: with all its classes, and with two.
+
+    Args:
+        runs: The folder of all runs.
+        task: Name of the task.
+        model: Name of the model.
+        layers: Its depth.
+        multi: What only the run with all classes gets, as for `write_run`.
+        binary: What only the run with two classes gets.
+        same: What both get.
+    """
+    settings = same.pop("settings", {})
+    one, other = (
+        write_run(
+            runs,
+            task,
+            model,
+            layers,
+            settings={**settings, "data.binarise": binarise},
+            name=f"{task}-{model}-{'binary' if binarise else 'multi'}",
+            **{**same, **(own or {})},
+        )
+        for binarise, own in ((False, multi), (True, binary))
+    )
+    return one, other
 
 
 def write_localised(runs: Path, name: str = "localised") -> Path:

@@ -11,7 +11,7 @@ import pytest
 
 from memloc.analysis.claims import CLAIMS
 from tests.conftest import assert_one_sentence
-from tests.result_folders import write_localised, write_run
+from tests.result_folders import write_localised, write_run, write_twins
 
 COMMANDS = ("claims", "agreement")
 
@@ -116,3 +116,32 @@ def test_the_help_says_what_is_shown(memloc, command: str) -> None:
     assert "--group" in out
     assert "DIR" in out
     assert "same settings" in out
+
+
+def test_tasks_with_two_classes_are_a_section_of_agreement_if_there_are_some(
+    memloc, runs: Path
+) -> None:
+    title = "Is it the same with two classes? (App. C)"
+    without = memloc("agreement")[1]
+    assert title not in without
+    assert "binarised" not in json.loads(memloc("agreement", "--json")[1])
+    for task, seeds in (("six", (1, 2)), ("seven", (3, 4))):  # the latter share no seed
+        write_twins(runs, task, multi={"seeds": (1, 2)}, binary={"seeds": seeds})
+    code, out, _ = memloc("agreement")
+    assert code == 0
+    assert out.index(title) > out.index("Is it deeper where it generalises better?")
+    assert max(map(len, out.splitlines())) <= 80
+    data = json.loads(memloc("agreement", "--json")[1])["binarised"]
+    assert [(row["task"], row["seed"]) for row in data["pairs"]] == [
+        *(("seven", None), ("six", 1), ("six", 2)),
+    ]
+    (row,) = data["comparison"]
+    assert (row["quantity"], row["n"], row["spearman"], row["shift"]) == ("m_cog", 2, None, 0)
+    assert data["notes"] == [
+        "Only without --binarise: four minilm, one minilm, three minilm, two minilm.",
+        "Means over seeds, as none is in both runs: seven minilm.",
+    ]
+    # The binarised runs themselves: the same comparison.
+    other = json.loads(memloc("agreement", "--json", "--group", 2)[1])
+    assert other["binarised"] == data
+    assert len(other["runs"]) == 2

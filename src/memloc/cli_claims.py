@@ -59,16 +59,22 @@ def agreement_command(
 
     On centres of gravity and on layer weights; also events, and what goes with generalisation.
 
-    Only runs with the same settings are put together.
+    Only runs with the same settings are put together. Those with --binarise are compared with
+    those of the same tasks without it.
     """
+    from memloc.analysis.binarised import compare_twins
     from memloc.analysis.grid import read_grid
     from memloc.analysis.grid_agreement import agreement_table
-    from memloc.report.agreement_view import show_agreement
-    from memloc.report.grid_words import grid_data, records
+    from memloc.report.agreement_view import show_agreement, show_binarised
+    from memloc.report.grid_words import binarised_data, grid_data, records
 
     grid = read_grid(folder, group)
-    table = agreement_table(grid)
+    table, binarised = agreement_table(grid), compare_twins(grid.groups, grid.chosen)
     if as_json:
-        print_json({**grid_data(grid), "agreement": records(table)})
-    else:
-        show_agreement(grid, table, make_console())
+        compared = {} if binarised is None else {"binarised": binarised_data(binarised)}
+        print_json({**grid_data(grid), "agreement": records(table), **compared})
+        return
+    console = make_console()
+    show_agreement(grid, table, console)
+    if binarised is not None:
+        show_binarised(binarised, console)

@@ -20,7 +20,7 @@ from memloc.analysis.paper_numbers import (
     TECHNIQUES_WEIGHTS,
 )
 from memloc.analysis.verdicts import Finding
-from tests.result_folders import straight, write_run
+from tests.result_folders import straight, write_run, write_twins
 
 TASKS = tuple("abcdefgh")
 CENTRES = np.linspace(0.36, 0.60, len(TASKS))
@@ -435,6 +435,122 @@ def test_scores_of_each_model_are_in_the_details(tmp_path: Path) -> None:
         {"model": "bert-base-cased", "spearman": pytest.approx(1), "n": 8, "paper": 0.90},
         {"model": "minilm", "spearman": pytest.approx(1), "n": 8},
     )
+
+
+def write_binarised(
+    runs: Path, order: Sequence[int], shift: int = 0, layers: int = 12, tasks: int = 8
+) -> Path:
+    """Every task with all classes and with two; these have the centres and events in an order.
+
+    `shift` is in layers of 12.
+    """
+    for place in range(tasks):
+        multi, binary = (
+            {
+                "weights": {"swapping": [straight(layers, 0.45 + at / 100 + moved / 12)]},
+                "events": {event: [at + 3 + layers // 12 * moved] for event in EVENTS_COMPARED},
+            }
+            for at, moved in ((place, 0), (order[place], shift))
+        )
+        write_twins(runs, TASKS[place], layers=layers, multi=multi, binary=binary)
+    return runs
+
+
+EVENTS_COMPARED = ("crossing", "initiation")
+
+
+@pytest.mark.parametrize("what", ["m-cog", *EVENTS_COMPARED])
+def test_tasks_keep_their_order_when_cut_to_two_classes_or_not(tmp_path: Path, what: str) -> None:
+    write_binarised(tmp_path / "good", range(8))
+    write_binarised(tmp_path / "bad", range(8)[::-1])
+    good, bad = (findings(tmp_path / name)[f"binarised-{what}"] for name in ("good", "bad"))
+    assert (good.verdict, good.measured.value) == ("holds", pytest.approx(1))
+    assert (good.measured.n, good.measured.units, good.measured.unit) == (8, 8, "tasks")
+    assert (bad.verdict, bad.measured.value) == ("does not hold", pytest.approx(-1))
+    assert good.measured.details[0]["task"] == "a"
+    assert {"model", "layers", "multi", "binary"} < good.measured.details[0].keys()
+
+
+def test_with_two_classes_centres_stay_and_events_move_or_not(tmp_path: Path) -> None:
+    still = findings(write_binarised(tmp_path / "still", range(8)))
+    before = findings(write_binarised(tmp_path / "before", range(8), shift=-1))
+    behind = findings(write_binarised(tmp_path / "behind", range(8), shift=1))
+    verdicts = {
+        claim: [found[f"binarised-{claim}-shift"].verdict for found in (before, still, behind)]
+        for claim in ("m-cog", *EVENTS_COMPARED)
+    }
+    no = "does not hold"
+    assert verdicts == {
+        "m-cog": [no, "holds", no],
+        "crossing": ["holds", no, no],
+        "initiation": [no, no, "holds"],
+    }
+    values = [found["binarised-crossing-shift"].measured.value for found in (before, still, behind)]
+    assert values == pytest.approx([-1, 0, 1])
+    assert before["binarised-m-cog-shift"].measured.value == pytest.approx(1)
+
+
+def test_shifts_of_24_layers_are_told_in_layers_of_12(tmp_path: Path) -> None:
+    found = findings(write_binarised(tmp_path, range(8), shift=-1, layers=24))
+    assert found["binarised-crossing-shift"].measured.value == pytest.approx(-1)  # 2 of 24
+    assert found["binarised-m-cog-shift"].measured.value == pytest.approx(1)
+
+
+def test_the_twin_is_found_from_either_group(tmp_path: Path) -> None:
+    write_binarised(tmp_path, range(8), shift=-1)
+    one, other = (
+        {finding.claim.id: finding for finding in check_claims(read_grid(tmp_path, number))}
+        for number in (1, 2)
+    )
+    for claim in ("binarised-m-cog", "binarised-crossing-shift"):
+        assert one[claim].measured == other[claim].measured
+        assert one[claim].verdict == "holds"
+    # All else is about the chosen group alone.
+    assert one["early-layers"].measured.n == other["early-layers"].measured.n == 8
+    assert one["early-layers"].measured.value != other["early-layers"].measured.value
+
+
+def test_few_binarised_tasks_have_values_but_no_verdict(tmp_path: Path) -> None:
+    write_binarised(tmp_path, range(8), shift=-1, tasks=3)
+    found = findings(tmp_path)
+    assert found["binarised-crossing-shift"].reason == "takes 4 tasks, there are 3"
+    assert found["binarised-crossing-shift"].measured.value == pytest.approx(-1)
+    assert found["binarised-crossing"].measured.value is None
+
+
+def test_what_the_comparison_with_two_classes_lacks_is_said(tmp_path: Path) -> None:
+    def reasons(runs: Path) -> set[str]:
+        found = findings(runs)
+        return {found[name].reason for name in found if name.startswith("binarised-")}
+
+    write_tasks(tmp_path / "multi")
+    same = "otherwise with the same settings"
+    assert reasons(tmp_path / "multi") == {f"needs runs of the same tasks with --binarise, {same}"}
+    write_tasks(tmp_path / "binary", settings={"data.binarise": True})
+    assert reasons(tmp_path / "binary") == {
+        f"needs runs of the same tasks without --binarise, {same}"
+    }
+    write_tasks(tmp_path / "two", classes=2)
+    assert reasons(tmp_path / "two") == {"needs tasks with more than two classes"}
+    for task in TASKS:
+        write_twins(tmp_path / "without", task, weights={"retraining": [straight(6, 0.4)]})
+    assert reasons(tmp_path / "without") == {
+        "needs results of swapping with all classes and with two",
+        "needs the event crossing with all classes and with two",
+        "needs the event initiation with all classes and with two",
+    }
+
+
+def test_events_that_never_happen_with_two_classes_are_missing(tmp_path: Path) -> None:
+    for place, task in enumerate(TASKS):
+        multi, binary = (
+            {"events": {"crossing": [layer]}} for layer in (place + 2, place + 1 if place else None)
+        )
+        write_twins(tmp_path, task, layers=12, multi=multi, binary=binary)
+    found = findings(tmp_path)["binarised-crossing-shift"]
+    assert (found.verdict, found.measured.n) == ("holds", 7)
+    assert found.measured.words == "missing in 1 of 8 pairs"
+    assert found.measured.details[0]["binary"] is None
 
 
 def test_fewer_than_four_runs_give_no_verdict_but_values_that_are_no_correlations(

@@ -13,7 +13,7 @@ from memloc.analysis.correlation import (
     interval_of_mean,
     mean_correlation,
 )
-from tests.oracles.correlation import bootstrap
+from tests.oracles.correlation import bootstrap, bootstrap_mean
 
 
 def noisy_pair(n: int, seed: int = 0, digits: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -165,3 +165,19 @@ def test_the_interval_of_a_mean_is_that_of_theory() -> None:
     )
     assert interval_of_mean(values[: FEWEST - 1]) is None
     assert interval_of_mean([1.0] * 4) == (1.0, 1.0)
+
+
+def test_the_interval_of_a_mean_draws_units_as_a_whole() -> None:
+    values = np.random.default_rng(1).normal(0, 1, 14)
+    units = list("aaaabbbccccdee")
+    found = interval_of_mean(values, units, resamples=300)
+    assert found == pytest.approx(bootstrap_mean(values, units, 300), abs=1e-12)
+    assert interval_of_mean(values, list("aaaaabbbbccccc")) is None  # three units
+    singles = interval_of_mean(values[:9], range(9))
+    assert singles == pytest.approx(interval_of_mean(values[:9]))
+
+
+def test_copies_of_a_value_within_a_unit_do_not_make_its_mean_more_certain() -> None:
+    values = np.random.default_rng(2).normal(0, 1, 6)
+    copied = interval_of_mean(np.repeat(values, 5), np.repeat(np.arange(6), 5).tolist())
+    assert copied == pytest.approx(interval_of_mean(values))

@@ -86,6 +86,23 @@ def test_results_of_localise_are_passed_over(tmp_path: Path) -> None:
         read_grid(folder)
 
 
+def test_results_of_other_commands_are_passed_over_and_named(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    for name, settings in (
+        ("bench", {"data": {"tasks": ["topics"]}, "seeds": [1], "layers": [[1, 2]]}),
+        ("older", {"version": 1}),
+    ):
+        folder = write_run(tmp_path, name=name)
+        (folder / "settings.json").write_text(json.dumps(settings))
+        (folder / "summary.json").write_text("{}")
+    (tmp_path / "report.html").write_text("a page beside the runs")
+    grid = read_grid(tmp_path)
+    assert list(grid.runs["folder"]) == ["topics-minilm"]
+    assert grid.notes == ("Left out, as they are not results of `memloc run`: bench, older.",)
+    with pytest.raises(ResultsError, match=r"no finished run .*only 1 of other commands"):
+        read_grid(folder)
+
+
 def test_a_run_that_is_not_finished_is_left_out_and_named(tmp_path: Path) -> None:
     write_run(tmp_path)
     broken = write_run(tmp_path, "reviews")

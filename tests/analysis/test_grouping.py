@@ -9,7 +9,7 @@ import pytest
 
 from memloc.analysis.grid import read_grid
 from memloc.analysis.run_folders import ResultsError
-from tests.result_folders import straight, write_run
+from tests.result_folders import straight, write_run, write_twins
 
 SWAPPING = {"swapping": [straight(6, 0.4)]}
 
@@ -165,3 +165,61 @@ def test_a_model_is_the_same_by_its_short_name_and_its_name_on_the_hub(tmp_path:
         settings = {"model.name": typed}
         write_run(tmp_path, f"task{number}", "bert-base-cased", settings=settings)
     assert read_grid(tmp_path).models == ["bert-base-cased"]
+
+
+def test_binarised_runs_do_not_come_first_because_they_are_newer_or_more(tmp_path: Path) -> None:
+    write_twins(tmp_path, "one", multi={"written": 1e9}, binary={"written": 2e9})
+    assert list(read_grid(tmp_path).runs["folder"]) == ["one-minilm-multi"]
+    assert list(read_grid(tmp_path, 2).runs["folder"]) == ["one-minilm-binary"]
+    write_run(tmp_path, "two", settings={"data.binarise": True})
+    assert list(read_grid(tmp_path).runs["folder"]) == ["one-minilm-multi"]
+
+
+def test_binarised_runs_alone_are_used_as_others_are(tmp_path: Path) -> None:
+    for task in ("one", "two"):
+        write_run(tmp_path, task, settings={"data.binarise": True})
+    write_run(tmp_path, "three", settings={"data.noise": 0.3})  # no twin of these
+    assert tasks(tmp_path) == ["one", "two"]
+
+
+def test_a_small_group_does_not_come_first_because_its_binarised_twin_is_large(
+    tmp_path: Path,
+) -> None:
+    for task in ("one", "two", "three"):
+        write_run(tmp_path, task, settings={"data.noise": 0.3}, name=f"{task}-noisier")
+        write_run(tmp_path, task, settings={"data.binarise": True}, written=2e9)
+    write_run(tmp_path, "four")
+    assert list(read_grid(tmp_path).runs["folder"]) == [
+        *("one-noisier", "three-noisier", "two-noisier"),
+    ]
+    # Of equal worth, the twin with all classes is before that with two.
+    assert tasks(tmp_path, 2) == ["four"]
+    assert tasks(tmp_path, 3) == ["one", "three", "two"]
+
+
+def test_a_note_says_that_binarised_runs_are_compared_if_they_are(tmp_path: Path) -> None:
+    write_twins(tmp_path, "reviews", classes=2)
+    words = "Group 2 (1 run): data.binarise is true instead of false"
+    assert read_grid(tmp_path).notes[1] == f"{words}."
+    write_twins(tmp_path, "topics")
+    words = words.replace("1 run", "2 runs") + "; compared with the runs used, task by task."
+    assert read_grid(tmp_path).notes[1] == words
+    assert (
+        read_grid(tmp_path, 2)
+        .notes[1]
+        .endswith("is false instead of true; compared with the runs used, task by task.")
+    )
+
+
+def test_a_twin_is_one_of_the_same_training(tmp_path: Path) -> None:
+    for task in ("one", "two"):
+        write_run(tmp_path, task)
+    write_run(tmp_path, "one", settings={"training.epochs": 9}, name="longer")
+    settings = {"training.epochs": 9, "data.binarise": True}
+    write_run(tmp_path, "one", settings=settings, name="longer-binary")
+    first, second, third = read_grid(tmp_path).groups
+    assert [first.twins(other) for other in (second, third)] == [{}, {}]
+    assert [run.path.name for run in second.twins(third).values()] == ["longer-binary"]
+    assert [run.path.name for run in third.twins(second).values()] == ["longer"]
+    assert "compared" not in " ".join(read_grid(tmp_path).notes)
+    assert "compared" in read_grid(tmp_path, 2).notes[2]

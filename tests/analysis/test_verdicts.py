@@ -20,6 +20,7 @@ from memloc.analysis.verdicts import (
     clearly_below,
     judge,
     near,
+    shifted,
     within_bounds,
 )
 from tests.result_folders import write_run
@@ -53,6 +54,30 @@ def test_clearly_below_is_with_the_whole_interval(decide) -> None:
     rule = clearly_below(0.5, "")
     assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.49))).verdict == "holds"
     assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.51))).verdict == "does not hold"
+
+
+@pytest.mark.parametrize(
+    ("paper", "value", "interval", "verdict"),
+    [
+        (-0.85, -0.5, (-0.9, -0.1), "holds"),
+        (-0.85, -3.0, (-4.0, -2.0), "holds"),  # more than in the paper, to the same side
+        (-0.85, -0.5, (-0.9, 0.1), "not enough data"),
+        (-0.85, -0.1, (-0.4, 0.2), "does not hold"),  # little, if any
+        (-0.85, 0.5, (0.1, 0.9), "does not hold"),
+        (0.45, 0.5, (0.1, 0.9), "holds"),
+        (0.45, 0.3, (-0.1, 0.9), "not enough data"),
+        (0.45, 0.0, (0.0, 0.0), "does not hold"),
+        (0.45, -0.5, (-0.9, -0.1), "does not hold"),
+        (0.45, 0.2, None, "holds"),
+    ],
+)
+def test_a_shift_is_to_the_side_of_the_papers_with_its_whole_interval(
+    decide, paper: float, value: float, interval: tuple[float, float] | None, verdict: str
+) -> None:
+    found = decide(shifted(paper), Measured(value, 9, 9, interval=interval))
+    assert found.verdict == verdict
+    if verdict == "not enough data":
+        assert found.reason == f"the interval has both 0 and {paper:+.2f} in it"
 
 
 def test_bounds_come_with_the_measurement(decide) -> None:

@@ -1,8 +1,8 @@
-"""Bootstrap of a correlation the slow way: every sample is written out and given to scipy."""
+"""Bootstrap of a correlation or mean the slow way: every sample is written out."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
@@ -14,21 +14,37 @@ def bootstrap(
     one: np.ndarray, other: np.ndarray, units: Sequence[Hashable], resamples: int
 ) -> dict[str, tuple[float, float]]:
     """Intervals of ρ and r, drawing units with replacement."""
+    samples: dict[str, list[float]] = {"spearman": [], "pearson": []}
+    for drawn in _samples(units, resamples):
+        x, y = one[drawn], other[drawn]
+        if len(set(x)) > 1 and len(set(y)) > 1:
+            samples["spearman"].append(spearmanr(x, y).statistic)
+            samples["pearson"].append(pearsonr(x, y).statistic)
+    return {name: _middle(values) for name, values in samples.items()}
+
+
+def bootstrap_mean(
+    values: np.ndarray, units: Sequence[Hashable], resamples: int
+) -> tuple[float, float]:
+    """Interval of a mean, drawing units with replacement."""
+    return _middle([float(np.mean(values[drawn])) for drawn in _samples(units, resamples)])
+
+
+def _samples(units: Sequence[Hashable], resamples: int) -> Iterator[list[int]]:
+    """The places of the points in each sample; a unit drawn twice has its points in it twice."""
     names = sorted(set(units), key=repr)
     share = np.full(len(names), 1 / len(names))
     draws = np.random.default_rng(SEED).multinomial(len(names), share, size=resamples)
-    samples: dict[str, list[float]] = {"spearman": [], "pearson": []}
     for times in draws:
-        drawn = [
+        yield [
             place
             for name, count in zip(names, times, strict=True)
             for _ in range(count)
             for place, unit in enumerate(units)
             if unit == name
         ]
-        x, y = one[drawn], other[drawn]
-        if len(set(x)) > 1 and len(set(y)) > 1:
-            samples["spearman"].append(spearmanr(x, y).statistic)
-            samples["pearson"].append(pearsonr(x, y).statistic)
-    ends = [(1 - COVERED) / 2, (1 + COVERED) / 2]
-    return {name: tuple(np.quantile(values, ends)) for name, values in samples.items()}
+
+
+def _middle(values: Sequence[float]) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - COVERED) / 2, (1 + COVERED) / 2])
+    return float(low), float(high)

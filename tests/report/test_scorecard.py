@@ -6,15 +6,18 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
+from scipy.stats import spearmanr
 
+from memloc.analysis.binarised import compare_binarised
 from memloc.analysis.claims import CLAIMS, check_claims
 from memloc.analysis.grid import Grid, read_grid
 from memloc.analysis.grid_agreement import agreement_table
 from memloc.analysis.verdicts import Claim, Finding, Measured, above
-from memloc.report.agreement_view import show_agreement
-from memloc.report.grid_words import grid_data, grid_title, records
+from memloc.report.agreement_view import show_agreement, show_binarised
+from memloc.report.grid_words import binarised_data, grid_data, grid_title, records
 from memloc.report.scorecard import (
     scorecard_data,
     scorecard_markdown,
@@ -22,7 +25,7 @@ from memloc.report.scorecard import (
     shown_value,
     summary_line,
 )
-from tests.result_folders import straight, write_run
+from tests.result_folders import straight, write_run, write_twins
 
 TASKS = ("one", "two", "three", "four", "five")
 
@@ -223,3 +226,47 @@ def test_data_of_the_grid_name_what_was_left_out(tmp_path: Path) -> None:
     data = grid_data(read_grid(tmp_path))
     assert data["groups"] == [{"group": 1, "runs": ["new"], "left_out": ["old"], "differences": []}]
     assert records(agreement_table(read_grid(tmp_path)))[0]["spearman"] is None
+
+
+def two_classes(runs: Path) -> str:
+    found = compare_binarised(runs)
+    assert found is not None
+    json.dumps(binarised_data(found), allow_nan=False)
+    screen = console()
+    show_binarised(found, screen)
+    shown = text(screen)
+    assert max(map(len, shown.splitlines())) <= 80
+    return shown
+
+
+def test_two_classes_are_shown_by_shares_of_the_depth_and_by_layers(tmp_path: Path) -> None:
+    for model, layers in (("a", 6), ("b", 24)):
+        for place, task in enumerate(TASKS):
+            multi = {"events": {"crossing": [place + 2], "initiation": [None]}}
+            binary = {"events": {"crossing": [place + 1], "initiation": [3]}}
+            write_twins(tmp_path, task, model, layers, multi, binary)
+    lines = [line.split() for line in two_classes(tmp_path).splitlines()]
+    start = next(place for place, words in enumerate(lines) if words[:1] == ["crossing"])
+    depths = np.array([[(place + side - 0.5) / layers for layers in (6, 24) for place in range(5)]
+                       for side in (2, 1)])  # fmt: skip
+    assert lines[start][1] == f"{spearmanr(*depths).statistic:.2f}"
+    assert lines[start][-7:] == ["-10.4%", "[-10.4,", "-10.4]", "10.4%", "[10.4,", "10.4]", "10"]
+    ends = ["-1.00", "[-1.00,", "-1.00]", "1.00", "[1.00,", "1.00]", "5"]
+    assert lines[start + 1 : start + 3] == [["6", "layers", *ends], ["24", "layers", *ends]]
+    assert ["initiation", "-", "-", "-", "0"] in lines
+    assert "initiation: missing on one side of 10 pairs, left out" in two_classes(tmp_path)
+
+
+def test_notes_on_the_pairs_are_shown_and_nothing_has_a_minus_that_is_zero(tmp_path: Path) -> None:
+    write_twins(tmp_path, "one", multi={"weights": {"swapping": [straight(6, 0.4)]}},
+                binary={"weights": {"swapping": [straight(6, 0.4 - 1e-6)]}})  # fmt: skip
+    write_run(tmp_path, "two")
+    shown = two_classes(tmp_path)
+    assert "Note: Only without --binarise: two minilm." in shown
+    line = next(line for line in shown.splitlines() if line.startswith("  M-CoG"))
+    assert line.split() == ["M-CoG", "-", "0.0%", "0.0%", "1"]
+
+
+def test_pairs_without_anything_to_compare_are_said_to_be_so(tmp_path: Path) -> None:
+    write_twins(tmp_path, weights={"retraining": [straight(6, 0.4)]})
+    assert "Nothing to compare: needs swapping or the centroid analysis" in two_classes(tmp_path)

@@ -110,13 +110,29 @@ def mean_correlation(pairs: Sequence[Points], resamples: int = RESAMPLES) -> Cor
     return Correlation(float(found[0]), float(found[1]), n, len(names), *intervals)
 
 
-def interval_of_mean(values: Sequence[float] | np.ndarray) -> Interval | None:
-    """Bootstrap interval of a mean; None for fewer than four values."""
+def interval_of_mean(
+    values: Sequence[float] | np.ndarray,
+    units: Sequence[Hashable] | None = None,
+    resamples: int = RESAMPLES,
+) -> Interval | None:
+    """Bootstrap interval of a mean; None for fewer than four units.
+
+    Args:
+        values: Numbers, none missing.
+        units: What each belongs to; by default every number is a unit.
+        resamples: Bootstrap samples.
+    """
     numbers = np.asarray(values, dtype=float)
-    if len(numbers) < FEWEST:
+    names = sorted(set(units), key=repr) if units is not None else list(range(len(numbers)))
+    if len(names) < FEWEST:
         return None
-    draws = _draw(len(numbers), RESAMPLES, len(numbers))
-    return _interval(np.concatenate([counts @ numbers / len(numbers) for counts in draws]))
+    index = {name: place for place, name in enumerate(names)}
+    places = np.array([index[unit] for unit in (names if units is None else units)])
+    means = []
+    for counts in _draw(len(names), resamples, len(numbers)):
+        weights = counts[:, places]
+        means.append(weights @ numbers / weights.sum(axis=1))
+    return _interval(np.concatenate(means))
 
 
 def _without_dust(values: np.ndarray) -> np.ndarray:

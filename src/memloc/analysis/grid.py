@@ -157,7 +157,12 @@ def _run_row(run: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _seed_weights(run: RunFolder) -> pd.DataFrame:
+def seed_weights(run: RunFolder) -> pd.DataFrame:
+    """technique, seed, layer, weight of one run.
+
+    Raises:
+        ResultsError: If the table is missing or damaged.
+    """
     columns = {"technique": "object", "seed": "int64", "layer": "int64", "weight": "float64"}
     layers = run.table("layers", columns)
     if layers is None:
@@ -214,13 +219,22 @@ def _layers_to_revert(result: dict[str, Any]) -> float:
     return min(enough, default=math.nan)
 
 
-def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
+def seed_events(run: RunFolder) -> pd.DataFrame:
+    """seed, event, layer (missing if it never happens) of one run; empty if it has no events.
+
+    Raises:
+        ResultsError: If the table is damaged.
+    """
     columns = {"seed": "int64", "model": "object", "event": "object", "layer": "Float64"}
     table = run.table("events", columns)
     if table is None:
-        return []
+        table = pd.DataFrame(columns=list(columns)).astype(columns)
+    return table[table["model"] == MEMORISED].drop(columns="model")
+
+
+def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
-    for event, of_seeds in table[table["model"] == MEMORISED].groupby("event", sort=False):
+    for event, of_seeds in seed_events(run).groupby("event", sort=False):
         known = of_seeds["layer"].dropna().to_numpy(dtype=float)
         layer = float(known.mean()) if len(known) else math.nan
         rows.append(
@@ -269,6 +283,9 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
     if found.localised:
         names = ", ".join(path.name for path in found.localised)
         notes.append(f"Left out, as `memloc localise` knows no task or training: {names}.")
+    if found.others:
+        names = ", ".join(path.name for path in found.others)
+        notes.append(f"Left out, as they are not results of `memloc run`: {names}.")
     if found.unfinished:
         names = ", ".join(path.name for path in found.unfinished)
         notes.append(f"Left out, as they are not finished: {names}.")
@@ -284,7 +301,7 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
 
 _READERS: dict[str, Callable[[RunFolder], pd.DataFrame | list[Any]]] = {
     "runs": _run_row,
-    "seed_weights": _seed_weights,
+    "seed_weights": seed_weights,
     "windows": _window_rows,
     "events": _event_rows,
     "positions": _position_rows,

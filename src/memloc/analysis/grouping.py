@@ -3,6 +3,9 @@
 The same for all runs of a group: the settings of the data (how many labels were flipped, by which
 seed, how many examples) and of the techniques. The same for all runs of one model: how it was
 trained. Which task and which seeds is what the grid is about.
+
+Runs with `--binarise` have a group of their own, the *twin* of that with all classes; these are
+compared task by task (`memloc.analysis.binarised`).
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ FREE = {
     *("training.micro_batch_size", "techniques.gradients.per_example"),
 }
 """Settings that may differ between runs that are compared."""
+BINARISE = "data.binarise"
 
 Settings = dict[str, Any]
 
@@ -57,6 +61,25 @@ class Group:
         """When its last run was written."""
         return max(run.written for run in self.runs.values())
 
+    @property
+    def binarised(self) -> bool:
+        """Whether its tasks were cut to two classes."""
+        return bool(self.common.get(BINARISE))
+
+    def is_twin_of(self, other: Group) -> bool:
+        """Whether its runs are as those of `other`, but with or without `--binarise`."""
+        return self.common == {**other.common, BINARISE: not other.binarised}
+
+    def twins(self, other: Group) -> dict[tuple[str, str], RunFolder]:
+        """Runs of `other` that could be here but for `--binarise`, by task and model."""
+        if not other.is_twin_of(self):
+            return {}
+        theirs = other.of_models
+        trained_alike = {model for model in theirs if self.of_models.get(model) == theirs[model]}
+        unknown_here = theirs.keys() - self.of_models.keys()
+        models = trained_alike | unknown_here
+        return {name: run for name, run in other.runs.items() if name[1] in models}
+
     def differences(self, other: Group) -> list[str]:
         """What is other here than in `other`, in words."""
         words = _compare(self.common, other.common)
@@ -68,6 +91,9 @@ class Group:
 
 def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
     """The groups, the one with most runs first, then the newest first.
+
+    Binarised runs are there to be compared with those of all classes, so their group never comes
+    before its twin, however many they are.
 
     A model trained in several ways is in one way in each group, those of most runs together. A
     model trained in fewer ways is in the further groups as it is in the one before.
@@ -86,7 +112,19 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
             groups.append(
                 replace(group, common=common, of_models={m: own for m, (own, _) in chosen.items()})
             )
-    return sorted(groups, key=lambda group: (len(group.runs), group.newest), reverse=True)
+    return sorted(groups, key=lambda group: _rank(group, groups), reverse=True)
+
+
+def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, float], bool]:
+    worth = _worth(group)
+    twins = [_worth(other) for other in groups if other.is_twin_of(group)]
+    if group.binarised and twins:
+        worth = min(worth, max(twins))
+    return worth, not group.binarised
+
+
+def _worth(group: Group) -> tuple[int, float]:
+    return len(group.runs), group.newest
 
 
 def choose_group(groups: Sequence[Group], number: int | None) -> int:
@@ -115,6 +153,10 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
     for number, group in enumerate(groups, start=1):
         if group is not used:
             differences = "; ".join(group.differences(used)) or "other models"
+            twins = used.twins(group)
+            shared = [(used.runs[name], twins[name]) for name in used.runs.keys() & twins.keys()]
+            if any(max(run.n_classes for run in pair) > 2 for pair in shared):
+                differences += "; compared with the runs used, task by task"
             words.append(f"Group {number} ({_count(len(group.runs))}): {differences}.")
     return words
 

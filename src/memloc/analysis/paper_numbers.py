@@ -105,7 +105,11 @@ DEEPER_M_COG = {"BERT": 0.75, "OPT": 0.87, "GPT-N": 0.84, "Pythia": 0.73}
 DEEPER_EVENTS = {"crossing": 0.94, "initiation": 0.15}
 """Appendix B: events in OPT-1.3B against their means over the other models."""
 BINARISED = {"m_cog": 0.84, "crossing": 0.90, "initiation": 0.67}
-"""Appendix C: tasks with all classes against the same with two."""
+"""Appendix C: ρ between tasks with all classes and the same with two."""
+BINARISED_SHIFT = {"crossing": -0.85, "initiation": 0.45}
+"""Appendix C: mean shift of two classes against all, in layers of 12."""
+BINARISED_ABSOLUTE = 0.16
+"""Appendix C: mean absolute shift of M-CoG, in layers of 12."""
 HOURS_PER_PAIR = 24.0
 """Appendix D: per model and task 7 trainings of 1 to 6 h and 234 retrainings of 3 to 45 min, so 19
 to 218 h; in most cases more than a day."""

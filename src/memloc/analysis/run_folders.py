@@ -1,7 +1,8 @@
 """Finding the results of `memloc run` on disk, and reading them back.
 
-A finished run is a folder with `settings.json`, `summary.json` and tables. What `memloc localise`
-wrote has other settings (its models were given, not trained here) and is passed over.
+A finished run is a folder with `settings.json`, `summary.json` and tables. What other commands
+wrote has other settings and is passed over: models of `memloc localise`, for one, were given, not
+trained here.
 """
 
 from __future__ import annotations
@@ -42,6 +43,12 @@ class RunFolder:
     def techniques(self) -> tuple[str, ...]:
         """Those with results, whatever was asked for."""
         return tuple(self.summary["methods"])
+
+    @property
+    def n_classes(self) -> int:
+        """Classes the model tells apart; 0 if the summary does not say."""
+        classes = self.summary.get("classes")
+        return len(classes) if isinstance(classes, list) else 0
 
     @property
     def n_seeds(self) -> int:
@@ -90,6 +97,8 @@ class Found:
     """Folders with settings but no summary."""
     localised: tuple[Path, ...]
     """Results of `memloc localise`."""
+    others: tuple[Path, ...]
+    """Settings of something else, which cannot be compared with runs either."""
 
 
 def find_runs(folder: Path) -> Found:
@@ -106,18 +115,20 @@ def find_runs(folder: Path) -> Found:
         raise ResultsError(
             f"{str(folder)!r} is a file; give the folder with the results of `memloc run`"
         )
-    runs, unfinished, localised = [], [], []
+    runs, unfinished, localised, others = [], [], [], []
     for place in _places(folder):
         settings = _read_json(place / "settings.json")
-        if not _of_a_run(settings):
+        if _of_localise(settings):
             localised.append(place)
+        elif not _of_a_run(settings):
+            others.append(place)
         elif not (place / "summary.json").is_file():
             unfinished.append(place)
         else:
             runs.append(_read_run(place, settings))
     if not runs:
-        raise ResultsError(_nothing(folder, len(unfinished), len(localised)))
-    return Found(tuple(runs), tuple(unfinished), tuple(localised))
+        raise ResultsError(_nothing(folder, len(unfinished), len(localised), len(others)))
+    return Found(tuple(runs), tuple(unfinished), tuple(localised), tuple(others))
 
 
 def _places(folder: Path) -> list[Path]:
@@ -128,7 +139,13 @@ def _places(folder: Path) -> list[Path]:
 
 
 def _of_a_run(settings: dict[str, Any]) -> bool:
-    return isinstance(settings.get("data"), dict) and isinstance(settings.get("seeds"), list)
+    data = settings.get("data")
+    one_task = isinstance(data, dict) and isinstance(data.get("task"), str)
+    return one_task and isinstance(settings.get("seeds"), list)
+
+
+def _of_localise(settings: dict[str, Any]) -> bool:
+    return isinstance(settings.get("data"), str) and "memorised" in settings
 
 
 def _read_run(place: Path, settings: dict[str, Any]) -> RunFolder:
@@ -161,13 +178,15 @@ def damaged(path: Path, reason: str) -> ResultsError:
     )
 
 
-def _nothing(folder: Path, unfinished: int, localised: int) -> str:
-    others = []
+def _nothing(folder: Path, unfinished: int, localised: int, others: int) -> str:
+    found = []
     if unfinished:
-        others.append(f"{unfinished} unfinished")
+        found.append(f"{unfinished} unfinished")
     if localised:
-        others.append(f"{localised} of `memloc localise`, whose models were not trained here")
-    there = f" (only {' and '.join(others)})" if others else ""
+        found.append(f"{localised} of `memloc localise`, whose models were not trained here")
+    if others:
+        found.append(f"{others} of other commands")
+    there = f" (only {' and '.join(found)})" if found else ""
     return (
         f"no finished run in {str(folder)!r}{there}; compute some with `memloc run`, or give the "
         "folder that holds their results"

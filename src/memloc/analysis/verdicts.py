@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from memloc.analysis.binarised import Binarised, compare_twins
 from memloc.analysis.correlation import FEWEST, Correlation, Interval
 from memloc.analysis.grid import Grid
 from memloc.analysis.grid_agreement import agreement_table
@@ -38,6 +39,11 @@ class Evidence:
     def agreement(self) -> pd.DataFrame:
         """All correlations (`memloc.analysis.grid_agreement`)."""
         return agreement_table(self.grid)
+
+    @cached_property
+    def binarised(self) -> Binarised | None:
+        """The same tasks with all their classes and with two; None if there are no such runs."""
+        return compare_twins(self.grid.groups, self.grid.chosen)
 
 
 @dataclass(frozen=True)
@@ -71,12 +77,14 @@ class Measured:
 class Rule:
     """When a claim holds: in words, and as a function that may also be undecided (None).
 
-    `paper` is the correlation to compare with, if that is the rule.
+    `paper` is the correlation to compare with, if that is the rule; `undecided` says why the
+    function decides nothing.
     """
 
     words: str
     holds: Callable[[float, Measured], bool | None]
     paper: float | None = None
+    undecided: str = f"the interval is wider than {VAGUE:g}"
 
 
 @dataclass(frozen=True)
@@ -130,7 +138,7 @@ def judge(claim: Claim, evidence: Evidence) -> Finding:
         return Finding(claim, measured, undecided, "the values do not vary")
     holds = claim.rule.holds(measured.value, measured)
     if holds is None:
-        return Finding(claim, measured, undecided, f"the interval is wider than {VAGUE:g}")
+        return Finding(claim, measured, undecided, claim.rule.undecided)
     if holds or claim.rule.paper is None:
         return Finding(claim, measured, "holds" if holds else "does not hold")
     return Finding(claim, measured, "does not hold", _compared(measured, claim.rule.paper))
@@ -163,6 +171,23 @@ def below(limit: float, words: str) -> Rule:
 def clearly_below(limit: float, words: str) -> Rule:
     """Holds if the whole interval is below a limit."""
     return Rule(words, lambda value, m: (m.interval[1] if m.interval else value) < limit)
+
+
+def shifted(paper: float) -> Rule:
+    """Holds for a mean shift that is clearly to the side of the paper's.
+
+    Undecided if the interval agrees with the paper's shift and with none at all.
+    """
+
+    def holds(value: float, measured: Measured) -> bool | None:
+        low, high = measured.interval or (value, value)
+        if low <= 0 <= high and low <= paper <= high:
+            return None
+        return high < 0 if paper < 0 else low > 0
+
+    side = "below" if paper < 0 else "above"
+    undecided = f"the interval has both 0 and {paper:+.2f} in it"
+    return Rule(f"the interval is {side} 0", holds, undecided=undecided)
 
 
 def within_bounds(words: str) -> Rule:

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memloc.analysis.binarised import SHIFTS, Binarised
 from memloc.analysis.correlation import FEWEST
 from memloc.analysis.grid import Grid
 from memloc.analysis.grid_agreement import IN_PRINT, LAYER_WEIGHTS, M_COG
@@ -19,6 +20,8 @@ from memloc.report.grid_words import grid_title
 WIDTH = 80
 CELL = 14
 """Room for [-0.97, -0.55]."""
+BINARISED_WIDTHS = (12, 20, 21, 18, 3)
+"""With single spaces between them, and two in front, 80."""
 TITLES = {
     "techniques": ("Do techniques agree?", "runs", "layers of runs"),
     "models": ("Do models agree?", "tasks × techniques", "tasks × techniques × layers"),
@@ -54,6 +57,54 @@ def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
     console.print(_section("Is it deeper where it generalises better? (Table 2)", "n: runs"))
     scores = table[table["kind"] == "generalisation"]
     console.print(Padding(_list(scores), (0, 0, 0, 2), expand=False))
+
+
+def show_binarised(found: Binarised, console: Console) -> None:
+    """Print how tasks change when they are cut to two classes: once per depth in layers."""
+    console.print(_section("Is it the same with two classes? (App. C)", "n: models × tasks"))
+    for note in found.notes:
+        console.print(Text(f"Note: {note}", style="yellow"))
+    if found.comparison.empty:
+        words = "Nothing to compare: needs swapping or the centroid analysis in both runs."
+        console.print(Text(words, style="dim"))
+        return
+    console.print(
+        Text("Shift: two classes − all classes, as share of the depth and in layers.", style="dim")
+    )
+    table = _grid(BINARISED_WIDTHS[0])
+    for width in BINARISED_WIDTHS[1:-1]:
+        table.add_column(width=width)
+    table.add_column(width=BINARISED_WIDTHS[-1], justify="right")
+    headings = ("", "ρ", "mean shift", "mean |shift|", "n")
+    table.add_row(*(Text(word, style="dim") for word in headings))
+    for _, rows in found.comparison.groupby("quantity", sort=False):
+        for line in _lines_of_quantity(rows):
+            table.add_row(*line)
+    console.print(Padding(table, (0, 0, 0, 2), expand=False))
+    missing = found.comparison.groupby("quantity", sort=False)["missing"].first()
+    for quantity, number in missing[missing > 0].items():
+        pairs = "1 pair" if number == 1 else f"{number} pairs"
+        words = f"  {IN_PRINT[str(quantity)]}: missing on one side of {pairs}, left out"
+        console.print(Text(words, style="dim"))
+
+
+def _lines_of_quantity(rows: pd.DataFrame) -> list[tuple[str, ...]]:
+    """All models as shares of the depth, then each depth in layers."""
+    everything = rows.iloc[0]
+    rho = f"{_number(everything['spearman'])} {_interval(everything, 'spearman')}".rstrip()
+    shares = [_share(everything, f"depth_{name}") for name in SHIFTS]
+    lines = [(IN_PRINT[everything["quantity"]], rho, *shares, str(everything["n"]))]
+    for _, row in rows.dropna(subset="layers").iterrows():
+        shifts = [f"{_number(row[name])} {_interval(row, name)}".rstrip() for name in SHIFTS]
+        lines.append((f"  {row['layers']} layers", "", *shifts, str(row["n"])))
+    return lines
+
+
+def _share(row: pd.Series[float], name: str) -> str:
+    value, low, high = (_number(100 * row[f"{name}{end}"], 1) for end in ("", "_low", "_high"))
+    if "-" in (value, low):
+        return value if value == "-" else f"{value}%"
+    return f"{value}% [{low}, {high}]"
 
 
 def _section(title: str, points: str) -> Group:
@@ -121,13 +172,17 @@ def _grid(first: int) -> Table:
     return table
 
 
-def _number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:.2f}"
+def _number(value: float, digits: int = 2) -> str:
+    """A number, or a dash; what is 0 when rounded has no sign."""
+    if math.isnan(value):
+        return "-"
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.lstrip("-")
 
 
 def _interval(row: pd.Series[float], coefficient: str) -> str:
     low, high = float(row[f"{coefficient}_low"]), float(row[f"{coefficient}_high"])
-    return "" if math.isnan(low) else f"[{low:.2f}, {high:.2f}]"
+    return "" if math.isnan(low) else f"[{_number(low)}, {_number(high)}]"
 
 
 def _short(text: str, width: int) -> str:

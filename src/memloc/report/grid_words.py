@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pandas as pd
+
+from memloc.analysis.binarised import Binarised
 from memloc.analysis.grid import Grid
 
 
@@ -39,6 +42,15 @@ def grid_data(grid: Grid) -> dict[str, Any]:
     }
 
 
+def binarised_data(found: Binarised) -> dict[str, Any]:
+    """Tasks with all their classes against the same with two, as JSON data."""
+    return {
+        "pairs": records(found.pairs),
+        "comparison": records(found.comparison),
+        "notes": list(found.notes),
+    }
+
+
 def records(table: Any) -> list[dict[str, Any]]:
     """Rows as JSON data; a missing number is null."""
     return [
@@ -47,7 +59,8 @@ def records(table: Any) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    unknown = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
+    return None if unknown else value
 
 
 def _count(number: int, noun: str) -> str:
