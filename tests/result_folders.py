@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memloc.analysis.control import CELL, accuracy_table
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
@@ -227,3 +228,55 @@ def _crossings(steps: Sequence[float], layers: int) -> pd.DataFrame:
             "largest_step": [0.9 if np.isnan(step) else step for step in steps],
         }
     )
+
+
+def write_control(
+    runs: Path,
+    found: Mapping[str, Sequence[bool]],
+    model: str = "minilm",
+    layers: int = 6,
+    choices: Mapping[tuple[str, bool, bool], float] | None = None,
+    held_back: Sequence[str] = (),
+    tasks: Sequence[str] = ("topics", "questions"),
+    written: float = 1e9,
+    name: str = "control-1",
+) -> Path:
+    """What `memloc control` leaves.
+
+    Args:
+        runs: The folder of all results.
+        found: By technique, whether it gives most weight to hidden layers, in each cell (tasks ×
+            pairs of layers, the pairs 1+2, 3+4, ... in turn).
+        model: Name of the model.
+        layers: Its depth.
+        choices: accuracy@2 of gradients by norm, subtract_clean and divide_by_frozen.
+        held_back: Tasks that only choose the post-processing.
+        tasks: Main tasks.
+        written: When, in seconds.
+        name: Of the folder.
+    """
+    folder = runs / name
+    folder.mkdir(parents=True)
+    pairs = [f"{first}+{first + 1}" for first in range(1, layers, 2)]
+    cells = [(model, layers, task, pair, 1) for task in tasks for pair in pairs]
+    weights, choice_rows = [], []
+    for technique, successes in found.items():
+        for cell, success in zip(cells, successes, strict=True):
+            hidden = [int(layer) for layer in cell[3].split("+")]
+            for layer in range(1, layers + 1):
+                weights.append((*cell, technique, layer, float((layer in hidden) == success)))
+    for cell in cells:
+        for (norm, clean, frozen), accuracy in (choices or {}).items():
+            choice_rows.append((*cell, norm, clean, frozen, 2, accuracy))
+    table = pd.DataFrame(weights, columns=[*CELL, "technique", "layer", "weight"])
+    table.to_parquet(folder / "layers.parquet", index=False)
+    accuracy_table(table).to_parquet(folder / "accuracy.parquet", index=False)
+    if choices is not None:
+        columns = [*CELL, "norm", "subtract_clean", "divide_by_frozen", "k", "accuracy"]
+        frame = pd.DataFrame(choice_rows, columns=columns)
+        frame.to_parquet(folder / "gradient_choices.parquet", index=False)
+    settings = {"control": {"held_back": list(held_back), "tasks": list(tasks)}}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "summary.json").write_text(json.dumps({"control_models": len(cells)}))
+    os.utime(folder / "summary.json", (written, written))
+    return folder

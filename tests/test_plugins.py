@@ -197,3 +197,25 @@ def test_scores_are_checked(table: object, words: str) -> None:
 def test_scores_may_come_in_any_order() -> None:
     table = pd.DataFrame({"layer": [2, 1], "weight": [0.2, 0.1]})
     assert check_scores("mine", table, 2)["weight"].tolist() == [0.1, 0.2]
+
+
+def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
+    memloc_with, tiny_folder: Path, tmp_path: Path
+) -> None:
+    """Nobody names them: all that there are take part, and what is broken stops nobody."""
+    found = memloc_with(
+        "control", "--model", tiny_folder, "--tasks", "topics", "--layers", "first", *QUICK,
+        "--aux-limit", "40", "--attempts", "1", "--window-sizes", "1",
+    )  # fmt: skip
+    assert found.returncode == 2, found.stderr
+    complaints = " ".join(found.stderr.split())
+    for words in ("layers 1 of a model with 3", "returned nan for layer 2", "a defect in the"):
+        assert words in complaints
+    # What cannot even be imported is mentioned, but no failure: nobody asked for it.
+    assert "Note: technique 'broken' of tiny-techniques 1.2 cannot be imported" in complaints
+    assert "memloc: technique 'broken'" not in complaints
+    table = found.stdout.split("By task")[0]
+    assert all(name in table for name in ("spread", "swapping", "random"))
+    assert all(name not in table for name in ("few", "crash", "broken"))
+    accuracy = pd.read_parquet(next((tmp_path / "runs").glob("control-*")) / "accuracy.parquet")
+    assert {"spread", "swapping", "shapley"} <= set(accuracy["technique"])

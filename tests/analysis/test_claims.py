@@ -601,7 +601,7 @@ def test_every_claim_has_a_verdict_and_the_counts_add_up(tmp_path: Path) -> None
     counts = count_verdicts(found)
     assert sum(counts.values()) == len(CLAIMS)
     assert counts["holds"] >= 4
-    for name in ("control", "gradient-corrections", "binarised-m-cog"):
+    for name in ("control-swapping", "gradient-corrections", "binarised-m-cog"):
         finding = next(one for one in found if one.claim.id == name)
         assert finding.verdict == "not enough data"
         assert finding.reason

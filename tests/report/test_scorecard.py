@@ -146,7 +146,7 @@ def test_json_has_the_numbers_the_rule_and_which_runs(grid: Grid) -> None:
     assert (claim["low"], claim["high"]) == pytest.approx((-1, -1))
     assert (claim["n"], claim["paper"]) == (10, "0.55")
     assert claim["rule"] == "ρ >= 0.35, or 0.55 is in the interval"
-    open_one = next(one for one in data["claims"] if one["id"] == "control")
+    open_one = next(one for one in data["claims"] if one["id"] == "control-swapping")
     assert (open_one["value"], open_one["n"]) == (None, 0)
     assert len(data["runs"]) == 10
     assert data["runs"][0]["validation_score"] is None

@@ -34,11 +34,6 @@ SHALLOW = 4
 Measure = Callable[[Evidence], Measured]
 
 
-def cannot_yet(missing: str) -> Measure:
-    """For claims about results that memloc does not produce."""
-    return lambda evidence: Measured(missing=missing)
-
-
 def over_runs(values: pd.Series[float], words: str = "") -> Measured:
     """The mean of one value per run."""
     known = values.dropna().to_numpy(dtype=float)

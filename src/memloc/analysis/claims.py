@@ -1,19 +1,20 @@
 """The claims of Dankers & Titov (2024), each with a verdict.
 
-The list is in `claims_on_layers` (sections 3 and 4) and `claims_on_movement` (section 5 and the
-appendices), how a claim is decided in `verdicts`.
+The list is in `claims_on_control` (section 3.2), `claims_on_layers` (section 4) and
+`claims_on_movement` (section 5 and the appendices), how a claim is decided in `verdicts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memloc.analysis.claims_on_control import CLAIMS_ON_CONTROL
 from memloc.analysis.claims_on_layers import CLAIMS_ON_LAYERS
 from memloc.analysis.claims_on_movement import CLAIMS_ON_MOVEMENT
 from memloc.analysis.grid import Grid
 from memloc.analysis.verdicts import VERDICTS, Claim, Evidence, Finding, Verdict, judge
 
-CLAIMS: tuple[Claim, ...] = (*CLAIMS_ON_LAYERS, *CLAIMS_ON_MOVEMENT)
+CLAIMS: tuple[Claim, ...] = (*CLAIMS_ON_CONTROL, *CLAIMS_ON_LAYERS, *CLAIMS_ON_MOVEMENT)
 
 
 def check_claims(grid: Grid) -> list[Finding]:

@@ -1,13 +1,12 @@
-"""Claims of sections 3 and 4: which layers, and whether techniques and models agree on them.
+"""Claims of section 4: which layers, and whether techniques and models agree on them.
 
 Statements about layers are about shares of the depth, so that they can be checked in models with
-any number of layers. The control setup is listed although memloc cannot run it yet.
+any number of layers.
 """
 
 from __future__ import annotations
 
 from memloc.analysis.claim_measures import (
-    cannot_yet,
     centres_depend_on_task,
     clean_error,
     early_layers,
@@ -32,7 +31,6 @@ from memloc.analysis.paper_numbers import (
 )
 from memloc.analysis.verdicts import (
     Claim,
-    Rule,
     above,
     at_least,
     below,
@@ -41,32 +39,10 @@ from memloc.analysis.verdicts import (
     within_bounds,
 )
 
-CONTROL = "Do the techniques find what was hidden? (§3.2)"
 LAYERS = "Which layers? (§4.1)"
 PROBING = "Probing (§4.2)"
 TECHNIQUES = "Do techniques agree? (§4, Figs 8 and 9, left; Spearman's ρ)"
 MODELS = "Do models agree? (§4, Figs 6, 8 and 9, right; Spearman's ρ)"
-
-_CONTROL = (
-    Claim(
-        "control",
-        CONTROL,
-        "Fig. 2",
-        "Techniques find the layers in which memorisation was hidden (accuracy@1)",
-        "0.63-0.99",
-        Rule("swapping, retraining above .9, the others above chance", lambda value, _: None),
-        cannot_yet("needs the control setup, which memloc does not run yet"),
-    ),
-    Claim(
-        "gradient-corrections",
-        CONTROL,
-        "Table 4",
-        "Gradients find them best by L1 with both corrections (accuracy@2)",
-        "0.54",
-        Rule("L1 with both has the highest mean accuracy@2", lambda value, _: None),
-        cannot_yet("needs the control setup, which memloc does not run yet"),
-    ),
-)
 
 _LAYERS = (
     Claim(
@@ -202,4 +178,4 @@ _MODELS = (
     ),
 )
 
-CLAIMS_ON_LAYERS: tuple[Claim, ...] = (*(*_CONTROL, *_LAYERS, *_PROBING, *_TECHNIQUES, *_MODELS),)
+CLAIMS_ON_LAYERS: tuple[Claim, ...] = (*_LAYERS, *_PROBING, *_TECHNIQUES, *_MODELS)

@@ -22,7 +22,14 @@ from memloc.analysis.grouping import (
     group_runs,
     other_sections,
 )
-from memloc.analysis.run_folders import Found, ResultsError, RunFolder, damaged, find_runs
+from memloc.analysis.run_folders import (
+    ControlFolder,
+    Found,
+    ResultsError,
+    RunFolder,
+    damaged,
+    find_runs,
+)
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_METHODS
 
@@ -57,6 +64,7 @@ class Grid:
         examples: Single examples that cross: seed, largest_step.
         groups: The groups of comparable runs.
         chosen: The number of the group used, from 1.
+        controls: Results of `memloc control` in the same folder.
         notes: What a reader must know about the choice of runs, in sentences.
     """
 
@@ -72,6 +80,7 @@ class Grid:
     examples: pd.DataFrame
     groups: tuple[Group, ...]
     chosen: int
+    controls: tuple[ControlFolder, ...]
     notes: tuple[str, ...]
 
     @property
@@ -118,6 +127,7 @@ def read_grid(folder: Path, number: int | None = None) -> Grid:
         weights=_over_seeds(tables["seed_weights"], [*by_technique, "layer"]),
         groups=tuple(groups),
         chosen=chosen,
+        controls=found.controls,
         notes=tuple(_notes(found, groups, chosen, tables["runs"])),
         **tables,
     )

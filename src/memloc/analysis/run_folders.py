@@ -1,8 +1,8 @@
 """Finding the results of `memloc run` on disk, and reading them back.
 
 A finished run is a folder with `settings.json`, `summary.json` and tables. What other commands
-wrote has other settings and is passed over: models of `memloc localise`, for one, were given, not
-trained here.
+wrote has other settings: results of `memloc control` are kept apart, all else is passed over
+(models of `memloc localise`, for one, were given, not trained here).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -26,13 +26,56 @@ class ResultsError(MemlocError):
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """One finished run."""
+class ResultFolder:
+    """What a command left: settings, a summary and tables.
+
+    Attributes:
+        path: The folder.
+        settings: What was asked for.
+        summary: What was found.
+        written: When, in seconds.
+    """
 
     path: Path
     settings: dict[str, Any]
     summary: dict[str, Any]
     written: float
+
+    command: ClassVar[str] = "run"
+
+    def table(self, name: str, columns: Mapping[str, str]) -> pd.DataFrame | None:
+        """The given columns of a table, as the given types; None if there is no such table.
+
+        Raises:
+            ResultsError: If the file cannot be read or lacks a column.
+        """
+        path = self.path / f"{name}.parquet"
+        if not path.exists():
+            return None
+        try:
+            table = pd.read_parquet(path)
+        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
+        except Exception as error:
+            raise damaged(path, str(error), self.command) from None
+        absent = [column for column in columns if column not in table.columns]
+        if absent:
+            raise damaged(path, f"it has no column {absent[0]!r}", self.command)
+        try:
+            return table[list(columns)].astype(dict(columns))
+        except (TypeError, ValueError) as error:
+            raise damaged(path, str(error), self.command) from None
+
+
+@dataclass(frozen=True)
+class ControlFolder(ResultFolder):
+    """One finished control benchmark."""
+
+    command: ClassVar[str] = "control"
+
+
+@dataclass(frozen=True)
+class RunFolder(ResultFolder):
+    """One finished run."""
 
     @property
     def n_layers(self) -> int:
@@ -65,28 +108,6 @@ class RunFolder:
         """Whether models of half-splits were trained."""
         return (self.path / "memorisation_map.parquet").exists()
 
-    def table(self, name: str, columns: Mapping[str, str]) -> pd.DataFrame | None:
-        """The given columns of a table, as the given types; None if the run has no such table.
-
-        Raises:
-            ResultsError: If the file cannot be read or lacks a column.
-        """
-        path = self.path / f"{name}.parquet"
-        if not path.exists():
-            return None
-        try:
-            table = pd.read_parquet(path)
-        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
-        except Exception as error:
-            raise damaged(path, str(error)) from None
-        absent = [column for column in columns if column not in table.columns]
-        if absent:
-            raise damaged(path, f"it has no column {absent[0]!r}")
-        try:
-            return table[list(columns)].astype(dict(columns))
-        except (TypeError, ValueError) as error:
-            raise damaged(path, str(error)) from None
-
 
 @dataclass(frozen=True)
 class Found:
@@ -97,6 +118,8 @@ class Found:
     """Folders with settings but no summary."""
     localised: tuple[Path, ...]
     """Results of `memloc localise`."""
+    controls: tuple[ControlFolder, ...]
+    """Results of `memloc control`."""
     others: tuple[Path, ...]
     """Settings of something else, which cannot be compared with runs either."""
 
@@ -107,6 +130,18 @@ def find_runs(folder: Path) -> Found:
     Raises:
         ResultsError: If there are none, or if a file is damaged.
     """
+    found = find_results(folder)
+    if not found.runs:
+        raise ResultsError(_nothing(folder, found))
+    return found
+
+
+def find_results(folder: Path) -> Found:
+    """All results, perhaps none: the folder itself, or the folders in it.
+
+    Raises:
+        ResultsError: If there is no such folder, or if a file is damaged.
+    """
     if not folder.exists():
         raise ResultsError(
             f"there is no folder {str(folder)!r}; give the folder with the results of `memloc run`"
@@ -115,20 +150,25 @@ def find_runs(folder: Path) -> Found:
         raise ResultsError(
             f"{str(folder)!r} is a file; give the folder with the results of `memloc run`"
         )
-    runs, unfinished, localised, others = [], [], [], []
+    runs, unfinished, localised, controls, others = [], [], [], [], []
     for place in _places(folder):
         settings = _read_json(place / "settings.json")
         if _of_localise(settings):
             localised.append(place)
+        elif isinstance(settings.get("control"), dict):
+            summary = place / "summary.json"
+            if summary.is_file():
+                written = summary.stat().st_mtime
+                controls.append(ControlFolder(place, settings, _read_json(summary), written))
+            else:
+                unfinished.append(place)
         elif not _of_a_run(settings):
             others.append(place)
         elif not (place / "summary.json").is_file():
             unfinished.append(place)
         else:
             runs.append(_read_run(place, settings))
-    if not runs:
-        raise ResultsError(_nothing(folder, len(unfinished), len(localised), len(others)))
-    return Found(tuple(runs), tuple(unfinished), tuple(localised), tuple(others))
+    return Found(tuple(runs), tuple(unfinished), tuple(localised), tuple(controls), tuple(others))
 
 
 def _places(folder: Path) -> list[Path]:
@@ -169,24 +209,24 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def damaged(path: Path, reason: str) -> ResultsError:
+def damaged(path: Path, reason: str, command: str = "run") -> ResultsError:
     """The error for a file that is not what it should be."""
     first = reason.strip().splitlines()[0][:150] if reason.strip() else "no reason given"
     return ResultsError(
         f"{str(path)!r} cannot be read ({first}); move its folder away, or compute it again with "
-        "`memloc run`"
+        f"`memloc {command}`"
     )
 
 
-def _nothing(folder: Path, unfinished: int, localised: int, others: int) -> str:
-    found = []
-    if unfinished:
-        found.append(f"{unfinished} unfinished")
-    if localised:
-        found.append(f"{localised} of `memloc localise`, whose models were not trained here")
-    if others:
-        found.append(f"{others} of other commands")
-    there = f" (only {' and '.join(found)})" if found else ""
+def _nothing(folder: Path, found: Found) -> str:
+    kinds = {
+        "unfinished": found.unfinished,
+        "of `memloc localise`, whose models were not trained here": found.localised,
+        "of `memloc control`": found.controls,
+        "of other commands": found.others,
+    }
+    others = [f"{len(folders)} {words}" for words, folders in kinds.items() if folders]
+    there = f" (only {' and '.join(others)})" if others else ""
     return (
         f"no finished run in {str(folder)!r}{there}; compute some with `memloc run`, or give the "
         "folder that holds their results"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from memloc.analysis.binarised import Binarised, compare_twins
+from memloc.analysis.control_results import ControlResults, read_controls
 from memloc.analysis.correlation import FEWEST, Correlation, Interval
 from memloc.analysis.grid import Grid
 from memloc.analysis.grid_agreement import agreement_table
@@ -39,6 +40,11 @@ class Evidence:
     def agreement(self) -> pd.DataFrame:
         """All correlations (`memloc.analysis.grid_agreement`)."""
         return agreement_table(self.grid)
+
+    @cached_property
+    def control(self) -> ControlResults | None:
+        """The control benchmarks in the same folder; None if there are none."""
+        return read_controls(self.grid.controls)
 
     @cached_property
     def binarised(self) -> Binarised | None:

@@ -1,0 +1,112 @@
+"""Claims about the control benchmark, in results made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memloc.analysis.claims import check_claims
+from memloc.analysis.control_results import read_controls
+from memloc.analysis.grid import read_grid
+from memloc.analysis.run_folders import ResultsError, find_results, find_runs
+from memloc.analysis.verdicts import Finding
+from tests.result_folders import write_control, write_run
+
+ALL, MOST, HALF, NONE = [True] * 6, [True] * 5 + [False], [True, False] * 3, [False] * 6
+BOTH = {("L1", True, True): 0.8, ("L1", True, False): 0.7, ("L2", True, True): 0.8}
+
+
+def findings(runs: Path) -> dict[str, Finding]:
+    if not (runs / "topics-minilm").exists():
+        write_run(runs)
+    return {finding.claim.id: finding for finding in check_claims(read_grid(runs))}
+
+
+@pytest.mark.parametrize(
+    ("claim", "found", "expected"),
+    [
+        ("control-swapping", {"swapping": ALL}, "holds"),
+        ("control-swapping", {"swapping": MOST}, "does not hold"),
+        ("control-retraining", {"retraining": ALL}, "holds"),
+        ("control-retraining", {"retraining": NONE}, "does not hold"),
+        ("control-gradients", {"gradients": MOST}, "holds"),
+        ("control-gradients", {"gradients": HALF}, "does not hold"),  # may be chance
+        ("control-probing", {"probing": ALL}, "holds"),
+        ("control-probing", {"probing": NONE}, "does not hold"),
+        ("control-probing", {"swapping": ALL}, "not enough data"),
+    ],
+)
+def test_each_technique_is_judged_by_its_own_accuracy(
+    tmp_path: Path, claim: str, found: dict, expected: str
+) -> None:
+    write_control(tmp_path, found)
+    assert findings(tmp_path)[claim].verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("weaker", "expected"), [(HALF, "holds"), (ALL, "does not hold"), (NONE, "holds")]
+)
+def test_swapping_and_retraining_are_compared_with_the_others(
+    tmp_path: Path, weaker: list[bool], expected: str
+) -> None:
+    write_control(
+        tmp_path, {"swapping": ALL, "retraining": ALL, "gradients": weaker, "probing": weaker}
+    )
+    assert findings(tmp_path)["control-surer"].verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [({}, "holds"), ({("L1", False, False): 0.9}, "does not hold")],
+)
+def test_the_best_post_processing_is_sought_among_all(
+    tmp_path: Path, change: dict, expected: str
+) -> None:
+    write_control(tmp_path, {"gradients": HALF}, choices=BOTH | change)
+    finding = findings(tmp_path)["gradient-corrections"]
+    assert finding.verdict == expected
+    assert finding.measured.value == pytest.approx(0.8)
+
+
+def test_without_a_benchmark_the_claims_say_what_is_missing(tmp_path: Path) -> None:
+    for name, finding in findings(tmp_path).items():
+        if name.startswith(("control", "gradient-corrections")):
+            assert finding.verdict == "not enough data"
+            assert finding.reason == "needs results of `memloc control`"
+
+
+def test_benchmarks_are_put_together_and_the_newest_counts(tmp_path: Path) -> None:
+    write_control(tmp_path, {"swapping": NONE}, written=1e9, name="control-old")
+    write_control(tmp_path, {"swapping": ALL}, written=2e9, name="control-new")
+    write_control(tmp_path, {"swapping": NONE}, model="other", name="control-other")
+    results = read_controls(find_results(tmp_path).controls)
+    assert results is not None
+    first = results.accuracy[results.accuracy["k"] == 1]
+    assert first.groupby("model")["accuracy"].agg(["mean", "size"]).to_dict("index") == {
+        "minilm": {"mean": 1.0, "size": 6},
+        "other": {"mean": 0.0, "size": 6},
+    }
+
+
+def test_tasks_held_back_choose_and_are_not_scored(tmp_path: Path) -> None:
+    write_control(tmp_path, {"gradients": HALF}, choices=BOTH, held_back=["topics"])
+    results = read_controls(find_results(tmp_path).controls)
+    assert results is not None
+    assert set(results.accuracy["task"]) == {"questions"}
+    assert set(results.gradient_choices["task"]) == {"topics"}
+
+
+def test_a_benchmark_is_no_run(tmp_path: Path) -> None:
+    folder = write_control(tmp_path, {"swapping": ALL})
+    with pytest.raises(ResultsError, match="only 1 of `memloc control`"):
+        find_runs(tmp_path)
+    write_run(tmp_path)
+    assert len(find_runs(tmp_path).runs) == 1
+    assert not any("control" in note for note in read_grid(tmp_path).notes)
+    (folder / "accuracy.parquet").write_bytes(b"damaged")
+    with pytest.raises(ResultsError, match=r"accuracy\.parquet.*`memloc control`"):
+        findings(tmp_path)
+    (folder / "accuracy.parquet").unlink()
+    with pytest.raises(ResultsError, match=r"accuracy\.parquet' is missing"):
+        findings(tmp_path)
