@@ -75,17 +75,16 @@ def control(job: Job, store: Store, report: Report) -> Output:
         rate = store.open(*job.needs["memorised"]).json("outcome.json")["learning_rate"]
     if state == "frozen":  # a head alone cannot learn noisy labels by heart, at no rate
         config = config.replace(attempts=1)
-    trained, attempts = train_until_learned(train, rate, config)
-    reached = [a for a in attempts if a.accuracy is not None]
-    best = max(reached, key=lambda attempt: attempt.accuracy or 0.0)
+    learned = train_until_learned(train, rate, config)
+    trained, chosen = learned.trained, learned.chosen
     tensors = {"final": trained.final}
     if state == "memorised":
         tensors["near_ceiling"] = trained.memorised_at or trained.final
     return Output(
         tables={
             "history": trained.history,
-            "attempts": pd.DataFrame([asdict(attempt) for attempt in attempts]).astype(
-                {"accuracy": "float64", "failure": "string"}
+            "attempts": pd.DataFrame([asdict(attempt) for attempt in learned.attempts]).astype(
+                {"failure": "string"}
             ),
         },
         tensors=tensors,
@@ -93,10 +92,10 @@ def control(job: Job, store: Store, report: Report) -> Output:
             "outcome": {
                 "memorised_epoch": trained.memorised_epoch,
                 "steps": trained.steps,
-                "learning_rate": best.learning_rate,
-                "accuracy": best.accuracy,
-                "learned": (best.accuracy or 0.0) > config.learned_at,
-                "auxiliary_accuracy": auxiliary_accuracy[best.learning_rate],
+                "learning_rate": chosen.learning_rate,
+                "accuracy": chosen.accuracy,
+                "learned": chosen.accuracy > config.learned_at,
+                "auxiliary_accuracy": auxiliary_accuracy[chosen.learning_rate],
             }
         },
         costs={"peak_memory_bytes": peak_memory()},

@@ -113,13 +113,11 @@ class ControlPlanner:
 
 def all_jobs(cells: Sequence[Cell]) -> list[Job]:
     """Every job once, in an order in which they could run one after another."""
-    found: dict[str, Job] = {}
-    for part in ("trainings", "parts", "methods"):
-        for cell in cells:
-            jobs = getattr(cell.jobs, part)
-            for job in jobs.values() if isinstance(jobs, dict) else jobs:
-                found.setdefault(job.key, job)
-    return list(found.values())
+    jobs = [cell.jobs for cell in cells]
+    trainings = [job for of_cell in jobs for job in of_cell.trainings.values()]
+    parts = [job for of_cell in jobs for job in of_cell.parts]
+    methods = [job for of_cell in jobs for job in of_cell.methods.values()]
+    return list({job.key: job for job in (*trainings, *parts, *methods)}.values())
 
 
 def in_seconds(cell: Cell, seconds_per_pass: float) -> Cell:

@@ -10,6 +10,7 @@ at a higher learning rate.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -108,16 +109,25 @@ class AuxiliaryTask:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One training: how far it came, or why it failed."""
+    """One training: how far it came (the accuracy is NaN if it failed), or why it failed."""
 
     learning_rate: float
-    accuracy: float | None
+    accuracy: float
     failure: str | None = None
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The model that counts, the attempt that made it, and all attempts."""
+
+    trained: Trained
+    chosen: Attempt
+    attempts: tuple[Attempt, ...]
 
 
 def train_until_learned(
     train: Callable[[float], Trained], rate: float, config: ControlConfig
-) -> tuple[Trained, list[Attempt]]:
+) -> Learned:
     """Train at rising learning rates until the training accuracy is high enough.
 
     Args:
@@ -126,30 +136,28 @@ def train_until_learned(
         config: How high is enough, how many attempts, how fast the rate rises.
 
     Returns:
-        The first model that is good enough, else the best, and all attempts.
+        The first model that is good enough, else the best.
 
     Raises:
         TrainingFailed: If no attempt came to an end.
     """
-    best: Trained | None = None
-    highest = -1.0
+    best: tuple[Trained, Attempt] | None = None
     attempts: list[Attempt] = []
     for number in range(config.attempts):
         current = rate * config.rate_factor**number
         try:
             trained = train(current)
         except TrainingFailed as error:
-            attempts.append(Attempt(current, None, str(error)))
+            attempts.append(Attempt(current, math.nan, str(error)))
             break  # a higher rate would not mend it
-        accuracy = final_accuracy(trained)
-        attempts.append(Attempt(current, accuracy))
-        if accuracy > highest:
-            best, highest = trained, accuracy
-        if accuracy > config.learned_at:
+        attempts.append(Attempt(current, final_accuracy(trained)))
+        if best is None or attempts[-1].accuracy > best[1].accuracy:
+            best = trained, attempts[-1]
+        if best[1].accuracy > config.learned_at:
             break
     if best is None:
         raise TrainingFailed(str(attempts[0].failure))
-    return best, attempts
+    return Learned(*best, tuple(attempts))
 
 
 def final_accuracy(trained: Trained) -> float:
