@@ -1,4 +1,4 @@
-"""`memloc report`: results as an interactive page; also what `run` and `localise` do at their end."""
+"""`memloc report`: results as an interactive page; `run` and `localise` end with it too."""
 
 from __future__ import annotations
 

@@ -27,9 +27,7 @@ SCRIPTS = (
     "main.js",
 )
 """In the order in which they are joined; what a file uses at once stands in an earlier one."""
-UNSAFE_IN_SCRIPT = {
-    character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\ufeff"
-}
+UNSAFE_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\ufeff"}
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:

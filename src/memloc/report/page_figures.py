@@ -26,7 +26,9 @@ def _training(summary: dict[str, Any]) -> list[Figure]:
     validation, original = (
         training.get(key) for key in ("validation_accuracy", "original_validation_accuracy")
     )
-    beside = "" if original is None else f" A twin trained on the original labels has {original:.0%}."
+    beside = (
+        "" if original is None else f" A twin trained on the original labels has {original:.0%}."
+    )
     scores = summary.get("scores") or {}
     return [
         (

@@ -91,13 +91,13 @@ def view_data(result: Result, view: View) -> dict[str, Any]:
     data: dict[str, Any] = {"key": view.key, "label": view.label}
     with naming(result.path("history")):
         data["curves"] = _curves(result, view)
-    if "layers" in tables:
-        with naming(result.path("layers")):
-            methods = summarise_methods({"layers": tables["layers"]})
+    needed = {name: tables[name] for name in ("layers", "windows") if name in tables}
+    if "layers" in needed:
+        with naming(result.path(list(needed)[-1])):
+            methods = summarise_methods(needed)
             data["techniques"] = [_technique(name, found) for name, found in methods.items()]
-    if "windows" in tables:
-        with naming(result.path("windows")):
-            data["maps"] = _maps(tables)
+            if "windows" in needed:
+                data["maps"] = _maps(methods, needed["windows"])
     data["explanation"] = _explanation(result, tables)
     return data
 
@@ -107,15 +107,14 @@ def _technique(name: str, found: dict[str, Any]) -> dict[str, Any]:
     return {"name": visible(name), **{key: found[key] for key in wanted}}
 
 
-def _maps(tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+def _maps(methods: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]]:
     """Per technique the matrix E, and errors of the single windows."""
     maps = []
-    needed = {name: tables[name] for name in ("layers", "windows") if name in tables}
-    for name, found in summarise_methods(needed).items():
+    by = ["size", "first_layer", "last_layer"]
+    for name, found in methods.items():
         if "full_error" not in found:
             continue
-        windows = tables["windows"][tables["windows"]["technique"] == name]
-        by = ["size", "first_layer", "last_layer"]
+        windows = table[table["technique"] == name]
         means = windows.groupby(by)[["noisy_error", "clean_error"]].mean().reset_index()
         maps.append(
             {

@@ -59,8 +59,11 @@ function drawCurves(curves, width, words) {
   const mark = (epoch, name, anchor) => svg.append(
     s('line', { x1: x(epoch), x2: x(epoch), y1: top - 4, y2: height - bottom, class: 'event' }),
     label(x(epoch), top - 10, name, { 'text-anchor': anchor, class: 'event-name' }));
-  if (epochs.length) mark(mean, `θ_M1, epoch ${+mean.toFixed(1)}`, x(mean) > width * 0.7 ? 'end' : 'middle');
-  if (!epochs.length || x(curves.end) - x(mean) > 150) mark(curves.end, `θ_M2, epoch ${curves.end}`, 'end');
+  // Both names in full if there is room between them, else without the epoch, which the axis has.
+  const close = epochs.length > 0 && x(curves.end) - x(mean) < 150;
+  const name = (state, epoch) => (close ? state : `${state}, epoch ${+epoch.toFixed(1)}`);
+  if (epochs.length) mark(mean, name('θ_M1', mean), close ? 'end' : 'middle');
+  if (!close || x(curves.end) - x(mean) > 40) mark(curves.end, name('θ_M2', curves.end), 'end');
   else mark(curves.end, '', 'end');
   for (const line of curves.lines) {
     const style = curveStyle(line);

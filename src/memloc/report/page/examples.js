@@ -1,6 +1,7 @@
 // Which examples? A table to search and sort, linked with the charts.
 
-const PAGE = 20;
+const small = matchMedia('(max-width: 760px)');
+const pageSize = () => (small.matches ? 8 : 20);
 
 function columnsOfTable() {
   const { examples } = currentRun();
@@ -78,6 +79,8 @@ function sortedExamples(found, columns) {
   });
 }
 
+small.addEventListener('change', () => change({ page: 0 }));
+
 let shownRows = [];
 
 function drawTable() {
@@ -85,10 +88,10 @@ function drawTable() {
   if (!run.examples) return;
   const columns = columnsOfTable();
   const found = sortedExamples(filteredExamples(), columns);
-  const pages = Math.max(1, Math.ceil(found.length / PAGE));
+  const pages = Math.max(1, Math.ceil(found.length / pageSize()));
   state.page = Math.min(Math.max(0, state.page), pages - 1);
   shownRows = found;
-  const rows = found.slice(state.page * PAGE, (state.page + 1) * PAGE);
+  const rows = found.slice(state.page * pageSize(), (state.page + 1) * pageSize());
   const focused = document.activeElement && tablePlace.contains(document.activeElement)
     ? document.activeElement.getAttribute('data-focus') : null;
   tablePlace.replaceChildren(h('table', { class: 'examples' },
@@ -190,14 +193,14 @@ function moveBetweenRows(event) {
 
 function drawPager(count, pages) {
   const go = (page) => () => change({ page });
-  const from = state.page * PAGE;
+  const from = state.page * pageSize();
   pagerPlace.hidden = pages < 2;
   const focused = document.activeElement && pagerPlace.contains(document.activeElement)
     ? document.activeElement.getAttribute('data-focus') : null;
   pagerPlace.replaceChildren(
     h('button', { type: 'button', 'data-focus': 'first', disabled: state.page === 0, onclick: go(0) }, 'First'),
     h('button', { type: 'button', 'data-focus': 'back', disabled: state.page === 0, onclick: go(state.page - 1) }, 'Back'),
-    h('span', {}, `${whole(from + 1)}–${whole(Math.min(count, from + PAGE))} of ${whole(count)}`),
+    h('span', {}, `${whole(from + 1)}–${whole(Math.min(count, from + pageSize()))} of ${whole(count)}`),
     h('button', { type: 'button', 'data-focus': 'next', disabled: state.page >= pages - 1, onclick: go(state.page + 1) }, 'Next'),
     h('button', { type: 'button', 'data-focus': 'last', disabled: state.page >= pages - 1, onclick: go(pages - 1) }, 'Last'));
   if (focused) (pagerPlace.querySelector(`[data-focus="${focused}"]:not(:disabled)`) || pagerPlace.querySelector('button:not(:disabled)'))?.focus({ preventScroll: true });
@@ -206,6 +209,6 @@ function drawPager(count, pages) {
 // From anywhere on the page; the table turns to the page that has it.
 function selectExample(example, { scroll = true } = {}) {
   const place = example === null ? -1 : shownRows.indexOf(example);
-  change({ selected: example, page: place < 0 ? state.page : Math.floor(place / PAGE) });
+  change({ selected: example, page: place < 0 ? state.page : Math.floor(place / pageSize()) });
   if (scroll && example !== null && place < 0) speak('This example is not among those shown in the table', []);
 }

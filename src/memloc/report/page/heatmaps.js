@@ -26,8 +26,8 @@ function heatFigure(map, selectable) {
     best && `One layer alone undoes at most ${percent(best.value)} (layer ${best.layer}).`,
   ].filter(Boolean).join(' ');
   return figure(ACTING[map.technique] || capital(map.technique),
-    ['How much of the memorisation is undone when so many neighbouring layers are replaced, this one among them.',
-      selectable && ' Select a cell to see the examples.'].filter(Boolean).join(''),
+    ['Per cent of memorisation undone when so many neighbouring layers are replaced, this one among them.',
+      selectable && ' Select a cell to see which examples.'].filter(Boolean).join(''),
     chart((width) => drawHeat(map, width, words), { follows: true }),
     numbersTable(['layers replaced', ...Array.from({ length: n }, (_, i) => `layer ${i + 1}`)],
       map.matrix.map((row, i) => [i + 1, ...row.map((value) => percent(value))]).reverse(),

@@ -9,6 +9,7 @@ const JOB_NAMES = {
 function madeSection() {
   const { made, folder, left_out: leftOut, trained } = currentRun();
   const versions = { memloc: made.memloc, ...made.versions };
+  const often = made.costs.some((cost) => cost.times > 1);
   const seconds = made.costs.reduce((sum, cost) => sum + (cost.seconds || 0), 0);
   return section('made', 'How was it made?', null,
     leftOut.length > 0 && h('div', { class: 'notice' }, leftOut.map((sentence) => h('p', {}, sentence))),
@@ -18,9 +19,9 @@ function madeSection() {
     h('div', { class: 'two' },
       figure('What it took', `Computing time over all seeds: ${duration(seconds)}; what ran side by side is added up.`,
         made.costs.length ? h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Costs' }, h('table', { class: 'plain' },
-          h('thead', {}, h('tr', {}, ['job', 'times', 'time', 'memory'].map((name, i) => h('th', { scope: 'col', class: i ? 'number' : null }, name)))),
+          h('thead', {}, h('tr', {}, ['job', ...(often ? ['times'] : []), 'time', 'memory'].map((name, i) => h('th', { scope: 'col', class: i ? 'number' : null }, name)))),
           h('tbody', {}, made.costs.map((cost) => h('tr', {}, h('th', { scope: 'row' }, JOB_NAMES[cost.job] || cost.job.replace('states:', 'states of ')),
-            h('td', { class: 'number' }, cost.times), h('td', { class: 'number' }, duration(cost.seconds)),
+            often && h('td', { class: 'number' }, cost.times), h('td', { class: 'number' }, duration(cost.seconds)),
             h('td', { class: 'number' }, known(cost.megabytes) ? `${whole(cost.megabytes)} MB` : '–')))))) : h('p', {}, 'No costs are recorded.')),
       figure('With what', 'Versions of the programs, and the seeds.',
         h('table', { class: 'plain' }, h('tbody', {},

@@ -35,7 +35,7 @@ function centreWords(one) {
 
 function drawProfiles(techniques, names, width) {
   const n = currentRun().layers;
-  const [left, right, top, tall, row] = [44, 16, 12, 230, 22];
+  const [left, right, top, tall, row] = [50, 16, 12, 230, 22];
   const strip = top + tall + 44;
   const height = strip + techniques.length * row + 12;
   const x = linear(0.5, n + 0.5, left, width - right);
@@ -51,6 +51,7 @@ function drawProfiles(techniques, names, width) {
     svg.append(label(x(layer), top + tall + 18, layer, { 'text-anchor': 'middle' }));
   }
   svg.append(label(width - right, top + tall + 34, 'layer', { 'text-anchor': 'end', class: 'axis' }));
+  svg.append(label(0, strip + 4, 'M-CoG', { class: 'axis' }));
   techniques.forEach((one, i) => {
     const ink = techniqueColour(one.name, names);
     const most = Math.max(...one.layer_weights.filter(known)) || 1;

@@ -2,9 +2,9 @@
 
 const MOST_LINES = 500;
 const PANELS = {
-  memorised: ['As it is', 'nothing swapped'],
-  bottom_swapped: ['Bottom half swapped', 'lower half of the layers from the twin'],
-  top_swapped: ['Top half swapped', 'upper half of the layers from the twin'],
+  memorised: ['As it is', 'all layers of the model that memorised'],
+  bottom_swapped: ['Bottom half swapped', 'lower layers from the twin'],
+  top_swapped: ['Top half swapped', 'upper layers from the twin'],
 };
 const EVENT_NAMES = {
   crossing: ['Crossing', 'flipped examples are on average nearer to their new class'],
@@ -29,7 +29,7 @@ function howSection() {
       ]),
       h('div', { class: models.length > 1 ? 'three' : 'one' }, models.map((model) => {
         const [title, words] = PANELS[model];
-        return h('div', { class: 'panel' }, h('h4', {}, title, h('span', { class: 'quiet' }, ` ${words}`)),
+        return h('div', { class: 'panel' }, h('h4', {}, title, h('span', { class: 'quiet block' }, words)),
           chart((width) => drawWays(model, found, domain, width), { follows: true }));
       })),
       waysNote(),
