@@ -13,7 +13,7 @@ import pytest
 from memloc.analysis.windows import all_windows
 from memloc.report.page import write_report
 from tests.report.folders import HOSTILE, undoing, write_full_localised, write_full_run
-from tests.result_folders import write_run
+from tests.result_folders import straight, write_run
 
 LAYERS, NOISY, SEEDS = 4, 45, (1, 2, 3)
 CELL = '[data-map="{}"] [data-row="{}"][data-column="{}"]'
@@ -34,8 +34,6 @@ def many_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("many")
     for index in range(11):
         depth = 0.38 + 0.02 * index
-        from tests.result_folders import straight
-
         write_run(
             runs, f"a-task-with-a-name-{index}", layers=24, seeds=(1, 2),
             weights={n: [straight(24, depth)] * 2 for n in ("swapping", "retraining", "probing")},
@@ -114,7 +112,8 @@ def test_a_cell_shows_its_windows_and_their_errors(visit: Visit, report: Path, b
     assert "layers 1–2" in words
     assert "layers 2–3" in words
     assert "layers 3–4" not in words
-    undone = np.mean([undoing(NOISY, LAYERS, s, 1)[all_windows(LAYERS).index((1, 2))].mean() for s in SEEDS])  # fmt: skip
+    row = all_windows(LAYERS).index((1, 2))
+    undone = np.mean([undoing(NOISY, LAYERS, seed, 1)[row].mean() for seed in SEEDS])
     assert f"{undone:.0%} undone, 0.0% of clean lost" in words
 
 
@@ -151,8 +150,8 @@ def test_a_selected_example_is_marked_everywhere(visit: Visit, report: Path) -> 
     assert "number 5" in page.locator(".full-text").inner_text()
     page.wait_for_selector("[data-ways=memorised] .selected-way[data-example='5']")
     assert page.locator(".selected-way[data-example='5']").count() == 3
-    undone = majority(1)[:, 5]
-    marked = {(w.size, layer) for w, yes in zip(all_windows(LAYERS), undone, strict=True) if yes for layer in w.layers}  # fmt: skip
+    undoing_it = [w for w, yes in zip(all_windows(LAYERS), majority(1)[:, 5], strict=True) if yes]
+    marked = {(window.size, layer) for window in undoing_it for layer in window.layers}
     assert page.locator("[data-map=swapping] .undoes").count() == len(marked)
     assert page.locator("[data-map=swapping] .smallest").count() == 1
     page.keyboard.press("Escape")
@@ -233,7 +232,8 @@ def test_a_seed_can_be_chosen(visit: Visit, report: Path) -> None:
 def test_themes_follow_the_system_and_the_button(visit: Visit, report: Path) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     dark, light = visit(report, theme="dark"), visit(report, theme="light")
-    assert (dark.evaluate(ground), light.evaluate(ground)) == ("rgb(17, 22, 27)", "rgb(255, 255, 255)")  # fmt: skip
+    assert dark.evaluate(ground) == "rgb(17, 22, 27)"
+    assert light.evaluate(ground) == "rgb(255, 255, 255)"
     shade = f"document.querySelector('{cell('swapping', 4, 1)} rect').getAttribute('fill')"
     assert dark.evaluate(shade) != light.evaluate(shade)
     light.click("#theme")
@@ -243,12 +243,15 @@ def test_themes_follow_the_system_and_the_button(visit: Visit, report: Path) -> 
 
 def test_everything_can_be_reached_with_the_keyboard(visit: Visit, report: Path) -> None:
     page = visit(report)
+    focused_part = """() => {
+        const one = document.activeElement;
+        const map = one.closest('[data-map]');
+        return map ? map.dataset.map : one.getAttribute('class') || one.id;
+    }"""
     seen = []
-    for _ in range(60):
+    while "swapping" not in seen and len(seen) < 60:
         page.keyboard.press("Tab")
-        seen.append(page.evaluate("(document.activeElement.closest('[data-map]') || document.activeElement).dataset?.map || document.activeElement.className.baseVal || document.activeElement.className || document.activeElement.id"))  # fmt: skip
-        if seen[-1] == "swapping":
-            break
+        seen.append(page.evaluate(focused_part))
     assert {"skip", "theme", "key-figure", "plot"} <= set(seen)
     assert seen[-1] == "swapping"
     assert page.locator("#tip").is_visible()

@@ -239,14 +239,14 @@ def test_a_damaged_table_is_named(tmp_path: Path, table: str) -> None:
     file = folder / f"{table}.parquet"
     rows = pd.read_parquet(file)
     file.write_bytes(file.read_bytes()[:60])
-    with pytest.raises(ResultsError, match=f"{table}.parquet.*cannot be read"):
+    with pytest.raises(ResultsError, match=rf"{table}\.parquet.*cannot be read"):
         page_data(folder)
     column = {"layers": "weight", "costs": "seconds"}.get(table, rows.columns[-1])
     if table not in ("examples", "costs"):  # whose last columns are not needed
         rows.drop(columns=column).to_parquet(file, index=False)
         needed = table not in ("predictions",) or column == "predicted"
         if needed and column not in ("largest_step_layer", "macro_f1"):
-            with pytest.raises(ResultsError, match=f"{table}.parquet.*no column '{column}'"):
+            with pytest.raises(ResultsError, match=rf"{table}\.parquet.*no column '{column}'"):
                 page_data(folder)
 
 
@@ -268,7 +268,7 @@ def test_contents_that_cannot_be_are_damage_too(
     rows = pd.read_parquet(file)
     rows.loc[0, column] = value
     rows.to_parquet(file, index=False)
-    with pytest.raises(ResultsError, match=f"{table}.parquet"):
+    with pytest.raises(ResultsError, match=rf"{table}\.parquet"):
         page_data(folder)
 
 
@@ -294,5 +294,5 @@ def test_results_of_a_newer_version_are_not_guessed_at(tmp_path: Path) -> None:
 def test_a_damaged_summary_is_named(tmp_path: Path, values: dict) -> None:
     folder = write_full_run(tmp_path)
     change_summary(folder, **values)
-    with pytest.raises(ResultsError, match="summary.json"):
+    with pytest.raises(ResultsError, match=r"summary\.json"):
         page_data(folder)
