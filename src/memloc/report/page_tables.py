@@ -60,7 +60,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 """The columns the page reads, by table."""
 OPTIONAL = {
     "examples": ("word", "text_pair"),
-    "costs": ("job", "memorised_epoch", "peak_memory_bytes", "block_passes"),
+    "costs": ("seed", "job", "memorised_epoch", "peak_memory_bytes", "block_passes"),
 }
 
 
@@ -121,10 +121,9 @@ def read_table(
     examples: Sequence[int] | None = None,
 ) -> pd.DataFrame | None:
     """A table with a seed in front, whoever wrote it."""
-    if run.trained:
-        return run.table(name, {"seed": "int64", **columns}, optional, examples)
-    table = run.table(name, columns, optional, examples)
-    if table is not None:
+    front = {"seed": "int64"} if run.trained else {}
+    table = run.table(name, front | columns, optional, examples)
+    if table is not None and "seed" not in table:
         table.insert(0, "seed", NO_SEED)
     return table
 

@@ -45,8 +45,14 @@ function bytesOf(text) {
 
 const bit = (bytes, start, index) => (bytes[start + (index >> 3)] >> (index & 7)) & 1;
 
-const colour = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+const palette = new Map(); // of the theme that is shown
+
+function colour(name) {
+  if (!palette.has(name)) {
+    palette.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+  }
+  return palette.get(name);
+}
 
 // A table with the numbers of a chart: for those who cannot see it, or want to copy them.
 function numbersTable(head, rows, caption) {

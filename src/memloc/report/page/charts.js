@@ -14,8 +14,14 @@ function chart(draw, { follows = false } = {}) {
   return place;
 }
 
+// On paper the page is narrower than most screens, and still has its columns.
+function printWidth(place) {
+  const columns = place.closest('.three') ? 3 : place.closest('.two') ? 2 : 1;
+  return Math.floor((PRINT_WIDTH - 24 * (columns - 1)) / columns);
+}
+
 function drawChart(entry) {
-  const width = printing && entry.place.clientWidth > PRINT_WIDTH ? PRINT_WIDTH : entry.place.clientWidth;
+  const width = printing ? printWidth(entry.place) : entry.place.clientWidth;
   if (!width) return;
   entry.width = width;
   const active = document.activeElement;

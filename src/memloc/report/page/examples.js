@@ -1,6 +1,6 @@
 // Which examples? A table to search and sort, linked with the charts.
 
-const small = matchMedia('(max-width: 760px)');
+const small = matchMedia('screen and (max-width: 760px)');
 const pageSize = () => (small.matches ? 8 : 20);
 
 function columnsOfTable() {

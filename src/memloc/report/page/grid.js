@@ -68,7 +68,8 @@ function drawCentres(grid, tasks, width) {
     there.forEach((one, k) => {
       const run = grid.runs[one.run];
       const place = grid.models.indexOf(run.model);
-      const at = y + (place - (grid.models.length - 1) / 2) * 7;
+      const lane = grid.techniques.indexOf(one.technique) - (grid.techniques.length - 1) / 2;
+      const at = y + (place - (grid.models.length - 1) / 2) * 7 + lane * 1.5; // equal ones stay visible
       const ink = techniqueColour(one.technique, grid.techniques);
       if (one.seeds.length > 1) {
         one.seeds.forEach((depth) => svg.append(s('line', { x1: x(depth), x2: x(depth), y1: at - 4, y2: at + 4, stroke: ink, opacity: 0.6 })));

@@ -80,6 +80,7 @@ const shownTheme = () => theme || (prefersDark.matches ? 'dark' : 'light');
 
 function applyTheme(name = shownTheme()) {
   document.documentElement.dataset.theme = name;
+  palette.clear();
 }
 
 function themeButton() {

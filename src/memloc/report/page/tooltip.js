@@ -39,10 +39,17 @@ function explain(element, content) {
     showTip(...content(), event.clientX, event.clientY);
   });
   element.addEventListener('pointerleave', hideTip);
-  element.addEventListener('focus', () => showTip(...content(), ...middle(element)));
+  element.addEventListener('focus', () => {
+    if (element.matches(':focus-visible')) showTip(...content(), ...middle(element));
+  });
   element.addEventListener('blur', hideTip);
+  element.addEventListener('click', (event) => {
+    if (event.pointerType === 'touch') showTip(...content(), event.clientX, event.clientY);
+  });
   return element;
 }
+
+document.addEventListener('pointerdown', hideTip);
 
 // Many small things in a chart are one stop of the Tab key; arrows go from one to the next.
 // Elements carry data-row and data-column; Enter and Space act.

@@ -123,8 +123,6 @@ function markEvent(svg, x, event, name, top, bottom, at, width) {
 function drawLines(model, xs, inside, width, height) {
   const ratio = Math.min(2, window.devicePixelRatio || 1);
   const canvas = h('canvas', { width: Math.round(width * ratio), height: Math.round(height * ratio), 'aria-hidden': 'true' });
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
   const { examples } = currentRun();
   if (!examples || !positionsOf(model)) return canvas;
   const pen = canvas.getContext('2d');
@@ -178,8 +176,9 @@ function pickWay(event, svg, model, xs, inside) {
 }
 
 function crossingFigure(found) {
-  const shares = [...found.crossing_shares, found.never_cross];
-  const selectable = Boolean((exampleView().ways || {}).crossing);
+  const crossing = (exampleView().ways || {}).crossing;
+  const selectable = Boolean(crossing);
+  const shares = selectable ? crossingShares(crossing) : [...found.crossing_shares, found.never_cross];
   const words = `Share of flipped examples that cross for good in each layer: ${shares.map((share, i) =>
     `${i < shares.length - 1 ? `layer ${i + 1}` : 'never'} ${percent(share)}`).join(', ')}.`;
   return figure('Where single examples cross for good',
@@ -187,17 +186,25 @@ function crossingFigure(found) {
     chart((width) => drawCrossings(shares, words, selectable, width), { follows: true }));
 }
 
+// Of the examples of the table, so that a bar is as high as what it selects.
+function crossingShares(crossing) {
+  const counts = Array(currentRun().layers + 1).fill(0);
+  for (const layer of crossing) counts[known(layer) ? layer - 1 : counts.length - 1] += 1;
+  return counts.map((count) => count / crossing.length);
+}
+
 function drawCrossings(shares, words, selectable, width) {
   const [left, top, tall, bottom] = [6, 22, 130, 36];
   const n = shares.length;
-  const step = (width - left) / (n + 0.4);
+  const gap = 26; // between the last layer and "never"
+  const step = (width - left - gap) / n;
   const most = Math.max(...shares, 0.01);
   const svg = frame(width, top + tall + bottom, words, { role: selectable ? 'group' : 'img', 'data-crossings': '' });
   const ticks = new Set(layerTicks(n - 1, step));
   shares.forEach((share, i) => {
     const never = i === n - 1;
     const layer = never ? null : i + 1;
-    const at = left + (i + (never ? 0.4 : 0)) * step;
+    const at = left + i * step + (never ? gap : 0);
     const tallness = (share / most) * tall;
     const chosen = state.crossing && state.crossing.layer === layer;
     const bar = s('g', {
@@ -209,7 +216,7 @@ function drawCrossings(shares, words, selectable, width) {
     s('rect', { x: at, y: top, width: step, height: tall + 20, fill: 'transparent' }),
     s('rect', { x: at + step * 0.12, y: top + tall - tallness, width: step * 0.76, height: Math.max(1, tallness), rx: 2, fill: never ? colour('neutral') : colour('noisy') }));
     if (step >= 26) bar.append(label(at + step / 2, top + tall - tallness - 6, percent(share), { 'text-anchor': 'middle', class: 'small' }));
-    if (never || ticks.has(layer)) bar.append(label(at + step / 2, top + tall + 18, never ? 'never' : layer, { 'text-anchor': never && step < 34 ? 'end' : 'middle' }));
+    if (never || ticks.has(layer)) bar.append(label(never ? Math.min(at + step / 2, width - 18) : at + step / 2, top + tall + 18, never ? 'never' : layer, { 'text-anchor': 'middle' }));
     explain(bar, () => [never ? 'Never' : `Layer ${layer}`, [`${percent(share, 1)} of the flipped examples`]]);
     svg.append(bar);
   });
