@@ -209,7 +209,8 @@ def _undone(
         row_of[window] = row
     labels = noisy.table["label"].to_numpy()
     by_seed, memorised = {}, {}
-    for seed, rows in predictions.groupby("seed", sort=False):
+    for seed in predictions["seed"].unique().tolist():
+        rows = predictions[predictions["seed"] == seed]
         places = noisy.places[rows["example"]].to_numpy()
         wrong = np.zeros((len(windows), len(noisy)), dtype=bool)
         changed = rows["predicted"].to_numpy() != labels[places]
@@ -217,7 +218,7 @@ def _undone(
         known = examples[(examples["seed"] == seed) & examples["example"].isin(noisy.places.index)]
         own = np.zeros(len(noisy), dtype=bool)
         own[noisy.places[known["example"]].to_numpy()] = known["memorised"].to_numpy()
-        by_seed[int(seed)], memorised[int(seed)] = wrong & own, own
+        by_seed[seed], memorised[seed] = wrong & own, own
     return Undone(windows, by_seed, memorised)
 
 

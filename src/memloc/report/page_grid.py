@@ -27,7 +27,7 @@ def grid_page_data(folder: Path) -> dict[str, Any]:
     claims = scorecard_data(grid, findings)["claims"]
     for claim, finding in zip(claims, findings, strict=True):
         claim |= {"here": shown_value(finding), "explanation": explanation(finding)}
-    data: dict[str, Any] = rounded(
+    data = rounded(
         {
             "title": grid_title(grid),
             "notes": list(grid.notes),
@@ -43,7 +43,8 @@ def grid_page_data(folder: Path) -> dict[str, Any]:
             "claims_line": summary_line(findings),
         }
     )
-    return _visible(data)
+    shown: dict[str, Any] = _visible(data)
+    return shown
 
 
 def _centres(grid: Grid) -> list[dict[str, Any]]:

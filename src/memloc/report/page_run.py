@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 import numpy as np
@@ -91,7 +92,8 @@ def view_data(result: Result, view: View) -> dict[str, Any]:
     data: dict[str, Any] = {"key": view.key, "label": view.label}
     with naming(result.path("history")):
         data["curves"] = _curves(result, view)
-    needed = {name: tables[name] for name in ("layers", "windows") if name in tables}
+    wanted = ("layers", "windows")
+    needed = {str(name): tables[name] for name in wanted if name in tables}
     if "layers" in needed:
         with naming(result.path(list(needed)[-1])):
             methods = summarise_methods(needed)
@@ -194,6 +196,7 @@ def _made(result: Result) -> dict[str, Any]:
         else run.settings["seeds"],
         "settings": _flat(run.settings),
         "command": command_of(run.settings, run.trained),
+        "report": f"memloc report {shlex.quote(str(run.path))}",
         "costs": _costs(costs) if costs is not None else [],
     }
 

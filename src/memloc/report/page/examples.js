@@ -129,7 +129,7 @@ function exampleRows(i, columns) {
       }, value));
     }
     if (column.key === 'text') return h('td', { class: 'text' }, h('div', { class: 'clamp', dir: 'auto' }, String(text ?? '').slice(0, 400)));
-    return h('td', { class: column.number ? 'number' : null, 'data-label': column.title }, h('bdi', {}, text ?? '–'));
+    return h('td', { class: column.number ? 'number' : null, 'data-label': column.title }, h('bdi', { class: 'clamp' }, text ?? '–'));
   });
   const row = h('tr', {
     class: chosen ? 'chosen' : null, 'data-example': i,

@@ -7,7 +7,7 @@ const JOB_NAMES = {
 };
 
 function madeSection() {
-  const { made, folder, left_out: leftOut, trained } = currentRun();
+  const { made, left_out: leftOut, trained } = currentRun();
   const versions = { memloc: made.memloc, ...made.versions };
   const often = made.costs.some((cost) => cost.times > 1);
   const seconds = made.costs.reduce((sum, cost) => sum + (cost.seconds || 0), 0);
@@ -15,7 +15,7 @@ function madeSection() {
     leftOut.length > 0 && h('div', { class: 'notice' }, leftOut.map((sentence) => h('p', {}, sentence))),
     figure('Make it again', 'The command with all settings that are not the usual ones; then this page from its results.',
       h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.command)),
-      h('pre', { class: 'command', tabindex: '0' }, h('code', {}, `memloc report ${trained ? `runs/${folder}` : 'OUT'}`))),
+      h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.report))),
     h('div', { class: 'two' },
       figure('What it took', `Computing time over all seeds: ${duration(seconds)}; what ran side by side is added up.`,
         made.costs.length ? h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Costs' }, h('table', { class: 'plain' },
