@@ -31,6 +31,8 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(memloc, tiny_fol
     for words in ("flipped labels", "validation", "size  3", "M-CoG", "Results: runs/topics-"):
         assert words in out
     folder = next(Path("runs").glob("topics-*"))
+    assert f"Report: {folder}/report.html\n  open it in a browser, or add --open" in out
+    assert "<title>memloc: tiny-bert on topics</title>" in (folder / "report.html").read_text()
     tables = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
     assert set(tables) == {
         *("windows", "layers", "predictions", "examples", "history", "costs"),
@@ -55,6 +57,7 @@ def test_json_is_the_only_thing_on_standard_output(memloc, tiny_folder: Path) ->
     assert code == 0
     summary = json.loads(out)
     result = summary["methods"]["swapping"]
+    assert Path(summary["report"]).is_file()
     assert len(result["m_cog_per_seed"]) == 2
     assert len(result["error_by_size_and_layer"]) == summary["layers"] == 3
     assert "θ_M" in err
@@ -91,6 +94,8 @@ def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
         table = pd.read_parquet(tmp_path / "found" / f"{name}.parquet")
         assert table.columns.tolist() == expected.split()
     assert pd.read_parquet("found/layers.parquet")["layer"].tolist() == [1, 2, 3]
+    assert "Report: found/report.html" in out
+    assert Path("found/report.html").is_file()
 
 
 QUICK_LOCALISE = [

@@ -17,6 +17,7 @@ from memloc.cli_control import control_command
 from memloc.cli_localise import localise_command
 from memloc.cli_options import Blocks, Json, TrustCode
 from memloc.cli_output import make_console, print_json
+from memloc.cli_report import report_command
 from memloc.cli_run import run_command
 from memloc.config import ModelConfig
 from memloc.errors import MemlocError
@@ -37,6 +38,7 @@ app.command("localise")(localise_command)
 app.command("control")(control_command)
 app.command("claims")(claims_command)
 app.command("agreement")(agreement_command)
+app.command("report")(report_command)
 app.add_typer(models_app, name="models", no_args_is_help=True)
 
 

@@ -43,6 +43,7 @@ from memloc.cli_options import (
     techniques_from,
 )
 from memloc.cli_output import interruptible, make_console, print_json, report_failures
+from memloc.cli_report import Open, open_report, tell_report, write_beside
 from memloc.config import (
     Dtype,
     ModelConfig,
@@ -143,6 +144,7 @@ def localise_command(
         int | None,
         option("--workers", "Processes for retraining, one thread each (default: cores)."),
     ] = None,
+    open_it: Open = False,
     as_json: Json = False,
 ) -> None:
     """Analyse models that are already fine-tuned: which layers hold the wrong labels?
@@ -230,11 +232,15 @@ def localise_command(
             explain=explain,
         )
     write_results(out, tables, summary, settings)
+    report = write_beside(out)
+    if report and open_it:
+        open_report(report)
     if as_json:
-        print_json({**summary, "folder": str(out)})
+        print_json({**summary, "folder": str(out), "report": report and str(report)})
         report_failures(summary)
         return
     console = make_console()
     show_localisation(summary, console)
     show_files(str(out), console, None, time.perf_counter() - started)
+    tell_report(report, console, open_it)
     report_failures(summary)

@@ -47,6 +47,7 @@ from memloc.cli_options import (
     techniques_from,
 )
 from memloc.cli_output import interruptible, make_console, print_json, report_failures
+from memloc.cli_report import Open, open_report, tell_report, write_beside
 from memloc.config import (
     DEFAULT_METHODS,
     DataConfig,
@@ -162,6 +163,7 @@ def run_command(
     workers: Annotated[
         int | None, option("--workers", "Processes, each with one thread (default: cores).")
     ] = None,
+    open_it: Open = False,
     as_json: Json = False,
 ) -> None:
     """Flip labels, fine-tune, and find the layers that hold the flipped labels.
@@ -224,8 +226,11 @@ def run_command(
     memory = parse_bytes(cache_memory)
     with interruptible("finished jobs are kept, the same command goes on"):
         result = run(config, runs, workers, make_progress(Console(stderr=True)), memory)
+    report = write_beside(result.folder)
+    if report and open_it:
+        open_report(report)
     if as_json:
-        print_json(result.summary)
+        print_json({**result.summary, "report": report and str(report)})
         report_failures(result.summary)
         return
     from memloc.report.terminal import show_files, show_run
@@ -233,4 +238,5 @@ def run_command(
     console = make_console()
     show_run(result.summary, console)
     show_files(str(result.folder), console, result.summary["jobs"], result.summary["seconds"])
+    tell_report(report, console, open_it)
     report_failures(result.summary)

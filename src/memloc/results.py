@@ -22,12 +22,16 @@ TABLES = (
     *("accuracy", "gradient_choices", "trainings", "attempts"),
 )
 """Names of all tables that a result may have."""
+REPORT = "report.html"
+"""The page that shows a result, in its folder."""
 
 
 def write_results(
     folder: Path, tables: dict[str, pd.DataFrame], summary: dict[str, Any], settings: dict[str, Any]
 ) -> None:
     """Write the tables, `summary.json` and `settings.json`; old files stay if anything fails.
+
+    A report of what was there before is removed.
 
     Raises:
         StoreError: If the folder cannot be written.
@@ -48,6 +52,7 @@ def write_results(
         # What another call left here would pass for a result of this one.
         for name in set(TABLES) - set(tables):
             (folder / f"{name}.parquet").unlink(missing_ok=True)
+        (folder / REPORT).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"cannot write results to {str(folder)!r}: {error.strerror or error}; "

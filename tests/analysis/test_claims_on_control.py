@@ -9,7 +9,7 @@ import pytest
 from memloc.analysis.claims import check_claims
 from memloc.analysis.control_results import read_controls
 from memloc.analysis.grid import read_grid
-from memloc.analysis.run_folders import ResultsError, find_results, find_runs
+from memloc.analysis.run_folders import ResultsError, find_runs, look_through
 from memloc.analysis.verdicts import Finding
 from tests.result_folders import write_control, write_run
 
@@ -80,7 +80,7 @@ def test_benchmarks_are_put_together_and_the_newest_counts(tmp_path: Path) -> No
     write_control(tmp_path, {"swapping": NONE}, written=1e9, name="control-old")
     write_control(tmp_path, {"swapping": ALL}, written=2e9, name="control-new")
     write_control(tmp_path, {"swapping": NONE}, model="other", name="control-other")
-    results = read_controls(find_results(tmp_path).controls)
+    results = read_controls(look_through(tmp_path).controls)
     assert results is not None
     first = results.accuracy[results.accuracy["k"] == 1]
     assert first.groupby("model")["accuracy"].agg(["mean", "size"]).to_dict("index") == {
@@ -91,7 +91,7 @@ def test_benchmarks_are_put_together_and_the_newest_counts(tmp_path: Path) -> No
 
 def test_tasks_held_back_choose_and_are_not_scored(tmp_path: Path) -> None:
     write_control(tmp_path, {"gradients": HALF}, choices=BOTH, held_back=["topics"])
-    results = read_controls(find_results(tmp_path).controls)
+    results = read_controls(look_through(tmp_path).controls)
     assert results is not None
     assert set(results.accuracy["task"]) == {"questions"}
     assert set(results.gradient_choices["task"]) == {"topics"}

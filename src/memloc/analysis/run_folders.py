@@ -1,24 +1,28 @@
-"""Finding the results of `memloc run` on disk, and reading them back.
+"""Finding results on disk, and reading them back.
 
 A finished run is a folder with `settings.json`, `summary.json` and tables. What other commands
-wrote has other settings: results of `memloc control` are kept apart, all else is passed over
-(models of `memloc localise`, for one, were given, not trained here).
+wrote has other settings. Results of `memloc localise`, whose models were given, not trained here,
+can be looked at (`find_results`), but are passed over where runs are compared (`find_runs`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
 
+import memloc
 from memloc.errors import MemlocError
 
-SUMMARY_KEYS = {"task": str, "model": str, "layers": int, "methods": dict}
+SUMMARY_KEYS = {"model": str, "layers": int, "methods": dict}
 """What every summary has, and of which type."""
+SUMMARY_KEYS_OF_RUNS = {"task": str, **SUMMARY_KEYS}
+"""What that of `memloc run` has."""
 
 
 class ResultsError(MemlocError):
@@ -43,8 +47,20 @@ class ResultFolder:
 
     command: ClassVar[str] = "run"
 
-    def table(self, name: str, columns: Mapping[str, str]) -> pd.DataFrame | None:
+    def table(
+        self,
+        name: str,
+        columns: Mapping[str, str],
+        optional: Sequence[str] = (),
+        examples: Sequence[int] | None = None,
+    ) -> pd.DataFrame | None:
         """The given columns of a table, as the given types; None if there is no such table.
+
+        Args:
+            name: Of the table.
+            columns: Their types by name.
+            optional: Columns that are left out if they do not exist.
+            examples: Only the rows of these examples.
 
         Raises:
             ResultsError: If the file cannot be read or lacks a column.
@@ -53,15 +69,17 @@ class ResultFolder:
         if not path.exists():
             return None
         try:
-            table = pd.read_parquet(path)
+            chosen = None if examples is None else [("example", "in", list(examples))]
+            table = pd.read_parquet(path, filters=chosen)
         # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
         except Exception as error:
             raise damaged(path, str(error), self.command) from None
-        absent = [column for column in columns if column not in table.columns]
+        there = {c: kind for c, kind in columns.items() if c in table.columns or c not in optional}
+        absent = [column for column in there if column not in table.columns]
         if absent:
             raise damaged(path, f"it has no column {absent[0]!r}", self.command)
         try:
-            return table[list(columns)].astype(dict(columns))
+            return table[list(there)].astype(there)
         except (TypeError, ValueError) as error:
             raise damaged(path, str(error), self.command) from None
 
@@ -76,6 +94,11 @@ class ControlFolder(ResultFolder):
 @dataclass(frozen=True)
 class RunFolder(ResultFolder):
     """One finished run."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is of `memloc run`, whose tables have a column `seed`."""
+        return _of_a_run(self.settings)
 
     @property
     def n_layers(self) -> int:
@@ -130,13 +153,30 @@ def find_runs(folder: Path) -> Found:
     Raises:
         ResultsError: If there are none, or if a file is damaged.
     """
-    found = find_results(folder)
+    found = look_through(folder)
     if not found.runs:
         raise ResultsError(_nothing(folder, found))
     return found
 
 
-def find_results(folder: Path) -> Found:
+def find_results(folder: Path) -> tuple[RunFolder, ...]:
+    """All finished results, of `memloc run` and of `memloc localise`.
+
+    Raises:
+        ResultsError: If there are none, or if a file is damaged.
+    """
+    found = look_through(folder)
+    finished = [path for path in found.localised if (path / "summary.json").is_file()]
+    localised = [
+        _read_run(path, _read_json(path / "settings.json"), SUMMARY_KEYS) for path in finished
+    ]
+    if not found.runs and not localised:
+        unfinished = (*found.unfinished, *found.localised)
+        raise ResultsError(_nothing(folder, replace(found, unfinished=unfinished, localised=())))
+    return (*found.runs, *localised)
+
+
+def look_through(folder: Path) -> Found:
     """All results, perhaps none: the folder itself, or the folders in it.
 
     Raises:
@@ -158,8 +198,8 @@ def find_results(folder: Path) -> Found:
         elif isinstance(settings.get("control"), dict):
             summary = place / "summary.json"
             if summary.is_file():
-                written = summary.stat().st_mtime
-                controls.append(ControlFolder(place, settings, _read_json(summary), written))
+                found, written = _read_summary(summary), summary.stat().st_mtime
+                controls.append(ControlFolder(place, settings, found, written))
             else:
                 unfinished.append(place)
         elif not _of_a_run(settings):
@@ -167,7 +207,7 @@ def find_results(folder: Path) -> Found:
         elif not (place / "summary.json").is_file():
             unfinished.append(place)
         else:
-            runs.append(_read_run(place, settings))
+            runs.append(_read_run(place, settings, SUMMARY_KEYS_OF_RUNS))
     return Found(tuple(runs), tuple(unfinished), tuple(localised), tuple(controls), tuple(others))
 
 
@@ -188,15 +228,37 @@ def _of_localise(settings: dict[str, Any]) -> bool:
     return isinstance(settings.get("data"), str) and "memorised" in settings
 
 
-def _read_run(place: Path, settings: dict[str, Any]) -> RunFolder:
+def _read_run(place: Path, settings: dict[str, Any], keys: Mapping[str, type]) -> RunFolder:
     path = place / "summary.json"
-    summary = _read_json(path)
-    for key, kind in SUMMARY_KEYS.items():
+    summary = _read_summary(path)
+    for key, kind in keys.items():
         if not isinstance(summary.get(key), kind):
             raise damaged(path, f"{key!r} is missing or not what it should be")
     if summary["layers"] < 1 or not all(isinstance(m, dict) for m in summary["methods"].values()):
         raise damaged(path, "it does not describe layers and techniques")
     return RunFolder(place, settings, summary, path.stat().st_mtime)
+
+
+def _read_summary(path: Path) -> dict[str, Any]:
+    """Results of a newer memloc may mean something else; oldest ones do not name theirs.
+
+    Raises:
+        ResultsError: If they are newer, or damaged.
+    """
+    summary = _read_json(path)
+    written_by = summary.get("memloc")
+    if isinstance(written_by, str) and _numbers(written_by) > _numbers(memloc.__version__):
+        raise ResultsError(
+            f"{str(path)!r} was written by memloc {written_by[:40]}, which is newer than this one "
+            f"({memloc.__version__}); update memloc to read it"
+        )
+    return summary
+
+
+def _numbers(version: str) -> list[int]:
+    """`1.2.0rc1` as [1, 2, 0]."""
+    first = re.match(r"\d+(\.\d+)*", version)
+    return [int(part) for part in first[0].split(".")] if first else []
 
 
 def _read_json(path: Path) -> dict[str, Any]:

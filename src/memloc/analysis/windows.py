@@ -115,13 +115,16 @@ def error_matrix(windows: pd.DataFrame) -> np.ndarray:
     full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
     scale = full if full > 0 else math.nan
     matrix = np.full((n_layers, n_layers), np.nan)
-    for size in range(1, n_layers + 1):
-        group = windows[windows["size"] == size]
-        if group.empty:
-            continue
-        for layer in range(1, n_layers + 1):
-            containing = group[(group["first_layer"] <= layer) & (layer <= group["last_layer"])]
-            matrix[size - 1, layer - 1] = containing["noisy_error"].mean() / scale
+    layers = np.arange(1, n_layers + 1)
+    columns = ("size", "first_layer", "last_layer", "noisy_error")
+    sizes, first, last, errors = (windows[[column]].to_numpy() for column in columns)
+    inside = (first <= layers) & (layers <= last)
+    weighted = np.where(inside, errors, 0.0)
+    for size in np.unique(sizes):
+        rows = sizes[:, 0] == size
+        with np.errstate(invalid="ignore"):  # a layer of which all windows failed
+            mean = weighted[rows].sum(axis=0) / inside[rows].sum(axis=0)
+        matrix[size - 1] = mean / scale
     return matrix
 
 

@@ -17,6 +17,7 @@ from memloc.data.task import Task
 from memloc.methods import declared
 from memloc.report.explained import explain_words, summarise_explanation, summarise_scores
 from memloc.report.words import agreement, caveats, interpret, lead_technique
+from memloc.store.store import library_versions
 
 NEARLY_ALL = 0.95
 """Share of the memorisation that counts as undone."""
@@ -55,7 +56,7 @@ def summarise_run(
 def finish(
     summary: dict[str, Any], tables: dict[str, pd.DataFrame], left_out: Sequence[str] = ()
 ) -> None:
-    """Add the words: the sentences, their caveats, and a few examples.
+    """Add the words: the sentences, their caveats, and a few examples; and the versions.
 
     Args:
         summary: Gets them.
@@ -72,6 +73,7 @@ def finish(
     examples = tables.get("examples", pd.DataFrame({"technique": []}))
     first = examples[examples["technique"] == lead_technique(summary)]
     summary["sample_examples"] = sample_examples(first) if len(first) else []
+    summary["versions"] = library_versions()
 
 
 def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, Any]:

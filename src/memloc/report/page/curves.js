@@ -1,0 +1,101 @@
+// Did it memorise and generalise? Accuracy over the epochs.
+
+const CURVE_STYLES = {
+  'memorised noisy': { name: 'flipped labels', colour: 'noisy', width: 2.5 },
+  'memorised clean': { name: 'clean labels', colour: 'clean', width: 2.5 },
+  'memorised validation': { name: 'validation', colour: 'neutral', width: 2 },
+  'original validation': { name: 'validation, twin with original labels', colour: 'neutral', dash: '2 4', width: 2 },
+  'frozen noisy': { name: 'flipped labels, head only', colour: 'noisy', dash: '2 4', width: 2 },
+};
+
+const curveStyle = (line) => CURVE_STYLES[`${line.state} ${line.split}`];
+
+function trainingSection() {
+  const { curves } = currentView();
+  if (!curves || !curves.lines.length) return null;
+  const epochs = curves.near_ceiling.filter(known);
+  const last = (line) => line.accuracy[line.accuracy.length - 1];
+  const words = `Accuracy over ${curves.end} epochs; at the end ${joined(curves.lines.map((line) =>
+    `${curveStyle(line).name} ${percent(last(line))}`))}.`;
+  const marks = epochs.length
+    ? ' The first mark is θ_M1, the epoch at which all labels had just been learned; the second θ_M2, the end.'
+    : ' The mark is θ_M2, the end; the accuracy that marks θ_M1 was never reached.';
+  return section('training', 'Did it memorise, did it generalise?', null,
+    figure('Learning curves',
+      `A model that memorises first learns the clean labels, then the flipped ones too.${marks}`,
+      legend(curves.lines.map((line) => {
+        const style = curveStyle(line);
+        return { name: style.name, colour: colour(style.colour), dash: style.dash };
+      })),
+      chart((width) => drawCurves(curves, width, words)),
+      numbersTable(['epoch', ...curves.lines.map((line) => curveStyle(line).name)],
+        curves.lines[0].epoch.map((epoch, i) =>
+          [epoch, ...curves.lines.map((line) => decimal(line.accuracy[i], 3))]),
+        'Accuracy by epoch')));
+}
+
+function drawCurves(curves, width, words) {
+  const height = Math.min(340, Math.max(220, width * 0.36));
+  const [left, right, top, bottom] = [44, 14, 30, 34];
+  const x = linear(1, Math.max(2, curves.end), left, width - right);
+  const y = linear(0, 1, height - bottom, top);
+  const svg = frame(width, height, words);
+  for (const value of [0, 0.25, 0.5, 0.75, 1]) {
+    svg.append(s('line', { x1: left, x2: width - right, y1: y(value), y2: y(value), class: 'rule' }),
+      label(left - 8, y(value) + 4, percent(value), { 'text-anchor': 'end' }));
+  }
+  const every = Math.max(1, Math.ceil(curves.end / Math.max(4, (width - left) / 60) / 5) * 5);
+  for (let epoch = 1; epoch <= curves.end; epoch++) {
+    if (epoch === 1 || epoch % every === 0) {
+      svg.append(label(x(epoch), height - bottom + 18, epoch, { 'text-anchor': 'middle' }));
+    }
+  }
+  svg.append(label(width - right, height - 2, 'epoch', { 'text-anchor': 'end', class: 'axis' }));
+  const epochs = curves.near_ceiling.filter(known);
+  const mean = epochs.reduce((sum, epoch) => sum + epoch, 0) / epochs.length;
+  for (const epoch of epochs.length > 1 ? epochs : []) {
+    svg.append(s('line', { x1: x(epoch), x2: x(epoch), y1: top, y2: top + 6, class: 'event' }));
+  }
+  const mark = (epoch, name, anchor) => svg.append(
+    s('line', { x1: x(epoch), x2: x(epoch), y1: top - 4, y2: height - bottom, class: 'event' }),
+    label(x(epoch), top - 10, name, { 'text-anchor': anchor, class: 'event-name' }));
+  // Both names in full if there is room between them, else without the epoch, which the axis has.
+  const close = epochs.length > 0 && x(curves.end) - x(mean) < 150;
+  const name = (state, epoch) => (close ? state : `${state}, epoch ${+epoch.toFixed(1)}`);
+  if (epochs.length) mark(mean, name('θ_M1', mean), close ? 'end' : 'middle');
+  if (!close || x(curves.end) - x(mean) > 40) mark(curves.end, name('θ_M2', curves.end), 'end');
+  else mark(curves.end, '', 'end');
+  for (const line of curves.lines) {
+    const style = curveStyle(line);
+    const xs = line.epoch.map(x);
+    if (line.range) {
+      svg.append(s('path', {
+        d: bandOf(xs, line.range[0].map(y), line.range[1].map(y)),
+        fill: colour(style.colour), opacity: 0.14,
+      }));
+    }
+    svg.append(s('path', {
+      d: lineOf(xs.map((at, i) => [at, y(line.accuracy[i])])), fill: 'none',
+      stroke: colour(style.colour), 'stroke-width': style.width, 'stroke-dasharray': style.dash,
+      'stroke-linejoin': 'round', 'stroke-linecap': 'round', 'data-curve': `${line.state} ${line.split}`,
+    }));
+  }
+  return crosshair(svg, {
+    count: curves.lines[0].epoch.length, xOf: (i) => x(curves.lines[0].epoch[i]), top, bottom: height - bottom,
+    content: (i) => [`Epoch ${curves.lines[0].epoch[i]}`,
+      curves.lines.map((line) => [curveStyle(line).name, percent(line.accuracy[i], 1)])],
+  });
+}
+
+// Names with a sample of how they are drawn.
+function legend(items) {
+  return h('ul', { class: 'legend' }, items.map((item) => h('li', {}, swatch(item), item.name)));
+}
+
+function swatch({ colour: ink, dash, shape, band }) {
+  const svg = s('svg', { width: 22, height: 12, 'aria-hidden': 'true' });
+  if (shape) svg.append(mark(shape, 11, 6, 4.5, { fill: ink }));
+  else if (band) svg.append(s('rect', { x: 1, y: 1, width: 20, height: 10, rx: 2, fill: ink, opacity: 0.35 }));
+  else svg.append(s('line', { x1: 1, x2: 21, y1: 6, y2: 6, stroke: ink, 'stroke-width': 3, 'stroke-dasharray': dash, 'stroke-linecap': 'round' }));
+  return svg;
+}

@@ -1,0 +1,253 @@
+"""One result as the page shows it: JSON data, in the order in which a reader asks."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memloc.analysis.run_folders import RunFolder
+from memloc.report.explained import summarise_explanation
+from memloc.report.page_examples import (
+    DETAILS,
+    Detail,
+    Noisy,
+    example_columns,
+    noisy_examples,
+    read_undone,
+    undone_data,
+    view_examples,
+    visible,
+)
+from memloc.report.page_figures import key_figures
+from memloc.report.page_tables import Result, View, naming, read_result, rounded
+from memloc.report.reproduce import command_of
+from memloc.report.summary import summarise_methods
+
+CURVES = (
+    ("memorised", "noisy"),
+    ("memorised", "clean"),
+    ("memorised", "validation"),
+    ("original", "validation"),
+    ("frozen", "noisy"),
+)
+"""State and split of the learning curves."""
+
+
+def run_data(run: RunFolder, detail: Detail = DETAILS[0]) -> dict[str, Any]:
+    """All that the page shows of one result.
+
+    Raises:
+        ResultsError: If a file is damaged.
+    """
+    result = read_result(run)
+    with naming(run.path / "summary.json"):
+        data = _facts(run)
+    noisy = noisy_examples(result, detail.examples)
+    undone = read_undone(result, noisy)
+    data["views"] = []
+    for view in result.views:
+        single = view_data(result, view)
+        if len(noisy) and (detail.seeds or view is result.views[0]):
+            single["ways"] = view_examples(result, view, noisy, detail.swapped)
+            single["undone"] = {name: undone_data(one, view) for name, one in undone.items()}
+        data["views"].append(single)
+    data["examples"] = example_columns(result, noisy, detail.text) if len(noisy) else None
+    data["made"] = _made(result)
+    data["left_out"] = _left_out(result, noisy, detail)
+    short: dict[str, Any] = rounded(data)
+    return short
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    """Names, numbers and sentences from the summary; older summaries have fewer."""
+    summary = run.summary
+    words = [
+        summary.get("interpretation"),
+        (summary.get("agreement") or {}).get("words"),
+        *((summary.get("explanation") or {}).get("words") or []),
+    ]
+    caveats = [*(summary.get("caveats") or []), *(summary.get("failures") or [])]
+    return {
+        "folder": run.path.absolute().name,
+        "trained": run.trained,
+        "task": visible(summary["task"]) if run.trained else None,
+        "model": visible(summary["model"]),
+        "layers": run.n_layers,
+        "classes": [visible(str(name)) for name in summary.get("classes") or []],
+        "n_examples": summary.get("examples"),
+        "n_noisy": summary.get("noisy_examples"),
+        "words": [visible(str(sentence)) for sentence in words if sentence],
+        "caveats": [visible(str(sentence)) for sentence in caveats],
+        "figures": key_figures(summary),
+    }
+
+
+def view_data(result: Result, view: View) -> dict[str, Any]:
+    """The charts of a view."""
+    tables = result.of(view)
+    data: dict[str, Any] = {"key": view.key, "label": view.label}
+    with naming(result.path("history")):
+        data["curves"] = _curves(result, view)
+    wanted = ("layers", "windows")
+    needed = {str(name): tables[name] for name in wanted if name in tables}
+    if "layers" in needed:
+        with naming(result.path(list(needed)[-1])):
+            methods = summarise_methods(needed)
+            data["techniques"] = [_technique(name, found) for name, found in methods.items()]
+            if "windows" in needed:
+                data["maps"] = _maps(methods, needed["windows"])
+    data["explanation"] = _explanation(result, tables)
+    return data
+
+
+def _technique(name: str, found: dict[str, Any]) -> dict[str, Any]:
+    wanted = ("m_cog", "m_cog_per_seed", "m_cog_spread", "layer_weights", "layer_weights_spread")
+    return {"name": visible(name), **{key: found[key] for key in wanted}}
+
+
+def _maps(methods: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Per technique the matrix E, and errors of the single windows."""
+    maps = []
+    by = ["size", "first_layer", "last_layer"]
+    for name, found in methods.items():
+        if "full_error" not in found:
+            continue
+        windows = table[table["technique"] == name]
+        means = windows.groupby(by)[["noisy_error", "clean_error"]].mean().reset_index()
+        maps.append(
+            {
+                "technique": visible(name),
+                "matrix": found["error_by_size_and_layer"],
+                "full_error": found["full_error"],
+                "windows": means[["first_layer", "last_layer", "noisy_error", "clean_error"]]
+                .to_numpy(dtype=object)
+                .tolist(),
+            }
+        )
+    return maps
+
+
+def _curves(result: Result, view: View) -> dict[str, Any] | None:
+    """Accuracy per epoch: mean over the seeds, and the lowest and highest of them."""
+    history, costs = result.tables.get("history"), result.tables.get("costs")
+    if history is None or not len(history):
+        return None
+    lines = []
+    for state, split in CURVES:
+        rows = history[(history["state"] == state) & (history["split"] == split)]
+        if state != "frozen":  # of which there is one for all seeds, with a seed of its own
+            rows = rows[rows["seed"].isin(view.seeds)]
+        if len(rows):
+            by_epoch = rows.groupby("epoch")["accuracy"]
+            ends = [by_epoch.min(), by_epoch.max()] if rows["seed"].nunique() > 1 else []
+            lines.append(
+                {
+                    "state": state,
+                    "split": split,
+                    "epoch": by_epoch.mean().index.tolist(),
+                    "accuracy": by_epoch.mean().tolist(),
+                    "range": [end.tolist() for end in ends] or None,
+                }
+            )
+    return {"lines": lines, "near_ceiling": _near_ceiling(costs, view), "end": _last(history)}
+
+
+def _last(history: pd.DataFrame) -> int:
+    return int(history["epoch"].max())
+
+
+def _near_ceiling(costs: pd.DataFrame | None, view: View) -> list[int | None]:
+    """The epoch of θ_M1 in each seed."""
+    if costs is None or not {"job", "memorised_epoch"} <= set(costs):
+        return []
+    rows = costs[(costs["job"] == "memorised") & costs["seed"].isin(view.seeds)]
+    return [None if math.isnan(epoch) else int(epoch) for epoch in rows["memorised_epoch"]]
+
+
+def _explanation(result: Result, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Centroids, events and single examples, if noisy examples were followed."""
+    needed = ("events", "centroids", "crossings", "class_probes")
+    chosen = {name: tables[name] for name in needed if name in tables}
+    if "centroids" in chosen:
+        none = pd.DataFrame({"label": [], "original_label": [], "used": []})
+        chosen["pairs"] = tables.get("pairs", none)
+    else:
+        chosen.pop("crossings", None)
+    if not chosen:
+        return {}
+    with naming(result.path(next(iter(chosen)))):
+        found = summarise_explanation(chosen)
+    return {key: value for key, value in found.items() if value}
+
+
+def _made(result: Result) -> dict[str, Any]:
+    run = result.run
+    costs = result.tables.get("costs")
+    return {
+        "memloc": run.summary.get("memloc"),
+        "versions": run.summary.get("versions") or {},
+        "written": run.written,
+        "seeds": [seed for view in result.views[-1:] for seed in view.seeds]
+        if not run.trained
+        else run.settings["seeds"],
+        "settings": _flat(run.settings),
+        "command": command_of(run.settings, run.trained),
+        "report": f"memloc report {shlex.quote(str(run.path))}",
+        "costs": _costs(costs) if costs is not None else [],
+    }
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Settings as pairs of a dotted name and a value in print."""
+    rows: list[list[str]] = []
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{key}.")
+        else:
+            rows.append([visible(key), visible(_printed(value))])
+    return rows
+
+
+def _printed(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return {None: "–", True: "yes", False: "no"}.get(value, str(value)) if value != {} else "–"
+
+
+def _costs(costs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Per kind of job, over all seeds."""
+    if "job" not in costs:
+        return []
+    rows = []
+    for job, of_job in costs.groupby("job", sort=False):
+        memory = of_job.get("peak_memory_bytes", pd.Series([np.nan])).max()
+        rows.append(
+            {
+                "job": visible(str(job)),
+                "times": len(of_job),
+                "seconds": float(of_job["seconds"].sum()),
+                "megabytes": None if math.isnan(memory) else round(memory / 2**20),
+            }
+        )
+    return rows
+
+
+def _left_out(result: Result, noisy: Noisy, detail: Detail) -> list[str]:
+    """What is not on the page for its size, in sentences."""
+    words = []
+    total = len(noisy_examples(result, 2**62))
+    if len(noisy) < total:
+        some = f"Only the first {len(noisy):,}" if len(noisy) else "None"
+        words.append(f"{some} of {total:,} noisy examples are on this page, to keep it small.")
+    if len(noisy) and not detail.seeds and len(result.views) > 1:
+        words.append("Single examples are shown for all seeds together, to keep the page small.")
+    if len(noisy) and not detail.swapped and "trajectories" in result.tables:
+        words.append(
+            "Ways of single examples are shown without swapping only, to keep the page small."
+        )
+    return words

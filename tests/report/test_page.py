@@ -1,0 +1,271 @@
+"""The page as a file: self-contained, safe, readable; and the command that writes it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from memloc.cli_report import write_beside
+from memloc.report.page import PARTS, SCRIPTS, json_for_script, render, write_report
+from memloc.report.page_data import page_data
+from memloc.results import write_results
+from tests.conftest import assert_one_sentence
+from tests.report.folders import HOSTILE, change_summary, write_full_localised, write_full_run
+from tests.result_folders import write_run
+
+
+class Seen(HTMLParser):
+    """The elements of a page, and the text of its scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: dict[str, str] = {}
+        self.open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open = f"{tag} {len(self.elements)}"
+
+    def handle_endtag(self, tag: str) -> None:
+        self.open = ""
+
+    def handle_data(self, data: str) -> None:
+        self.texts[self.open] = self.texts.get(self.open, "") + data
+
+    def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
+        return [
+            (attributes, self.texts.get(f"{name} {index}", ""))
+            for index, (name, attributes) in enumerate(self.elements, start=1)
+            if name == tag
+        ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Read only but for its report."""
+    return write_full_run(tmp_path_factory.mktemp("runs"))
+
+
+def hostile_run(runs: Path) -> Path:
+    return write_full_run(
+        runs,
+        task="</title><script>window.broken = true</script>",
+        model='"><img src=x onerror=alert(1)>',
+        texts=HOSTILE,
+        classes=("<i>a</i>", "</script>", "\u202egnol"),
+        name="hostile",
+    )
+
+
+def test_the_page_needs_nothing_from_elsewhere(folder: Path) -> None:
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert len(text.encode()) < 300_000
+    for tag, attributes in Seen(text).elements:
+        assert "src" not in attributes, tag
+        assert not (attributes.get("href") or "#").startswith(("http", "//")), tag
+    namespace = "http://www.w3.org/2000/svg"
+    assert re.findall(r"https?://|url\(|@import", text.replace(namespace, "")) == []
+
+
+def test_the_policy_allows_this_script_and_this_style_alone(folder: Path) -> None:
+    seen = Seen(render(page_data(folder)))
+    policies = [a["content"] for a, _ in seen.of("meta") if a.get("http-equiv")]
+    assert len(policies) == 1
+    policy = policies[0] or ""
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none';")
+    scripts = [text for attributes, text in seen.of("script") if "type" not in attributes]
+    ((_, style),) = seen.of("style")
+    assert len(scripts) == 1
+    for directive, text in (("script-src", scripts[0]), ("style-src", style)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{directive} 'sha256-{digest}'" in policy
+    handlers = [a for _, attributes in seen.elements for a in attributes if a.startswith("on")]
+    assert handlers == []
+    assert not any("style" in attributes for _, attributes in seen.elements)
+
+
+def test_text_of_the_data_set_stays_text(tmp_path: Path) -> None:
+    data = page_data(hostile_run(tmp_path))
+    text = render(data)
+    seen, harmless = Seen(text), Seen(render(page_data(write_full_run(tmp_path))))
+    assert [tag for tag, _ in seen.elements] == [tag for tag, _ in harmless.elements]
+    ((_, found),) = [one for one in seen.of("script") if one[0].get("type")]
+    assert json.loads(found) == data
+    assert json.loads(found)["runs"][0]["examples"]["text"][0] == HOSTILE[0]
+
+
+def test_json_cannot_end_its_element() -> None:
+    value = {"a": "</script><!--<script>&\u2028\u2029", "b": ["<", 1.5, None]}
+    text = json_for_script(value)
+    assert not set("<>&\u2028\u2029") & set(text)
+    assert json.loads(text) == value
+
+
+def test_scripts_never_read_data_as_markup() -> None:
+    files = {path.name for path in PARTS.glob("*.js")}
+    assert files == set(SCRIPTS)
+    for name in files:
+        text = (PARTS / name).read_text(encoding="utf-8")
+        forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function"
+        assert re.findall(forbidden, text) == [], name
+        assert "setAttribute('style'" not in text  # the policy would not apply it
+
+
+# --- colours -------------------------------------------------------------------------------------
+
+
+def themes() -> dict[str, dict[str, str]]:
+    css = (PARTS / "page.css").read_text(encoding="utf-8")
+    found = {}
+    for name, selector in (("light", ":root {"), ("dark", ':root[data-theme="dark"] {')):
+        block = css.split(selector, 1)[1].split("}", 1)[0]
+        found[name] = dict(re.findall(r"--([\w-]+):\s*(#[0-9a-f]{6})", block))
+    return found
+
+
+def luminance(colour: tuple[float, ...]) -> float:
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def parts_of(text: str) -> tuple[float, ...]:
+    return tuple(int(text[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("ink", "ground"),
+    [
+        *(("ink", "bg"), ("ink", "surface"), ("muted", "bg"), ("muted", "surface")),
+        *(("accent", "bg"), ("accent", "surface"), ("on-accent", "accent")),
+        *(("notice-ink", "notice"), ("good", "bg"), ("bad", "bg"), ("bg", "ink")),
+    ],
+)
+def test_text_has_a_contrast_of_at_least_4_5(theme: str, ink: str, ground: str) -> None:
+    colours = themes()[theme]
+    assert contrast(parts_of(colours[ink]), parts_of(colours[ground])) >= 4.5
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_numbers_on_heat_maps_are_readable_at_every_level(theme: str) -> None:
+    """Black or white, as charts.js chooses: by a luminance of .179."""
+    assert "luminance(parts) > 0.179 ? '#000' : '#fff'" in (PARTS / "charts.js").read_text()
+    colours = themes()[theme]
+    stops = [parts_of(colours[f"heat-{i}"]) for i in range(6)]
+    lightness = []
+    for level in range(501):
+        low, share = min(4, level // 100), level / 100 - min(4, level // 100)
+        mixed = tuple(a + (b - a) * share for a, b in zip(stops[low], stops[low + 1], strict=True))
+        ink = (0.0,) * 3 if luminance(mixed) > 0.179 else (1.0,) * 3
+        assert contrast(mixed, ink) >= 4.5
+        lightness.append(luminance(mixed))
+    assert lightness == sorted(lightness, reverse=theme == "light")  # one direction
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_lines_stand_out_from_the_page(theme: str) -> None:
+    colours = themes()[theme]
+    for name in ("noisy", "clean", "old", "neutral"):
+        assert contrast(parts_of(colours[name]), parts_of(colours["bg"])) >= 3
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def test_the_report_stands_in_its_folder_or_where_it_is_told(memloc, folder: Path) -> None:
+    code, out, err = memloc("report", folder)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[0] == f"Report: {folder / 'report.html'}"
+    assert "--open" in out
+    assert (folder / "report.html").is_file()
+    assert memloc("report", folder, "--out", "mine.html")[0] == 0
+    assert Path("mine.html").read_bytes() == (folder / "report.html").read_bytes()
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_folder_of_results_has_one_report_of_all(memloc, tmp_path: Path) -> None:
+    write_full_run(tmp_path / "runs", "one")
+    write_full_localised(tmp_path / "runs")
+    assert memloc("report")[0] == 0
+    text = Path("runs/report.html").read_text(encoding="utf-8")
+    assert "<title>memloc: 2 results in runs</title>" in text
+
+
+def test_bad_input_is_one_sentence_and_exit_code_2(memloc, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    damaged = write_full_run(tmp_path / "damaged")
+    (damaged / "windows.parquet").write_bytes(b"PAR1 and nothing else")
+    newer = write_full_run(tmp_path / "newer")
+    change_summary(newer, memloc="7.0")
+    unfinished = write_run(tmp_path / "unfinished")
+    (unfinished / "summary.json").unlink()
+    for arguments, words in (
+        ([tmp_path / "nowhere"], "there is no folder"),
+        ([tmp_path / "empty"], "no finished run in"),
+        ([unfinished], "(only 1 unfinished)"),
+        ([damaged / "windows.parquet"], "is a file"),
+        ([damaged], f"{damaged / 'windows.parquet'}"),
+        ([newer], "was written by memloc 7.0, which is newer than this one"),
+        ([folder, "--out", "no/such/report.html"], "there is no folder 'no/such'"),
+        ([folder, "--out", tmp_path], "is a folder; give a file"),
+    ):
+        assert_one_sentence(*memloc("report", *arguments), words)
+
+
+def test_open_shows_the_report_in_the_browser_of_the_user(folder: Path, tmp_path: Path) -> None:
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
+    browser.chmod(0o755)
+    command = [sys.executable, "-m", "memloc.cli", "report", str(folder), "--open"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "BROWSER": str(browser)}
+    )
+    assert done.returncode == 0, done.stderr
+    assert seen.read_text().strip() == (folder / "report.html").as_uri()
+
+
+def test_neither_torch_nor_the_like_is_loaded(folder: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from memloc.report.page import write_report\n"
+        f"write_report(Path({str(folder)!r}))\n"
+        "loaded = {'torch', 'transformers', 'sklearn', 'datasets'} & set(sys.modules)\n"
+        "sys.exit(f'loaded: {sorted(loaded)}' if loaded else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_report_that_fails_does_not_fail_the_run(tmp_path: Path, capsys) -> None:
+    folder = write_full_run(tmp_path)
+    assert write_beside(folder) == folder / "report.html"
+    (folder / "layers.parquet").write_bytes(b"")
+    assert write_beside(folder) is None
+    words = capsys.readouterr().err
+    assert words.startswith("memloc: no report was written (")
+    assert f"`memloc report {folder}` tries again" in words
+    assert words.count("\n") == 1
+
+
+def test_results_that_are_replaced_take_their_report_with_them(tmp_path: Path) -> None:
+    folder = write_full_run(tmp_path)
+    write_report(folder)
+    write_results(folder, {}, {}, {})
+    assert not (folder / "report.html").exists()
