@@ -15,6 +15,7 @@ from memloc.report.page_tables import Result, View, naming, read_table
 LOWEST, HIGHEST, STEPS = -1.0, 2.0, 254
 """Positions between two classes become bytes: 0..254, and 255 if there is none."""
 MISSING = 255
+LONGEST_LABEL = 200
 MODELS = ("memorised", "bottom_swapped", "top_swapped")
 PREDICTIONS = {
     **{"technique": "str", "first_layer": "int64", "last_layer": "int64"},
@@ -86,8 +87,8 @@ def example_columns(result: Result, noisy: Noisy, length: int) -> dict[str, Any]
     columns["text"] = [visible(text[:length]) for text in texts]
     columns["cut"] = {str(i): len(text) for i, text in enumerate(texts) if len(text) > length}
     for column in ("label", "original_label"):
-        names = table[f"{column}_name"].map(lambda name: visible(str(name))[:200])
-        columns[column] = [None if pd.isna(name) else name for name in names]
+        names = table[f"{column}_name"]
+        columns[column] = [None if pd.isna(n) else visible(str(n)[:LONGEST_LABEL]) for n in names]
     with naming(result.path("memorisation_map")):
         scores = result.run.table(
             "memorisation_map", {"example": "int64", "counterfactual_memorisation": "float64"}

@@ -214,9 +214,11 @@ def _flat(values: dict[str, Any], prefix: str = "") -> list[list[str]]:
 
 
 def _printed(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
-    return {None: "–", True: "yes", False: "no"}.get(value, str(value)) if value != {} else "–"
+    return "–" if value is None or value == {} else str(value)
 
 
 def _costs(costs: pd.DataFrame) -> list[dict[str, Any]]:

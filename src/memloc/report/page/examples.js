@@ -1,5 +1,6 @@
 // Which examples? A table to search and sort, linked with the charts.
 
+const CLAMPED = 80; // characters that two lines have room for
 const small = matchMedia('screen and (max-width: 760px)');
 const pageSize = () => (small.matches ? 8 : 20);
 
@@ -148,7 +149,7 @@ function detailRow(i, width) {
     return `${capital(technique)}: ${count} of ${plural(undone.windows.length, 'window')} undo it.`;
   });
   return h('tr', { class: 'detail' }, h('td', { colspan: width },
-    examples.text && h('p', { class: 'full-text', dir: 'auto', tabindex: '0' }, examples.text[i]),
+    examples.text && examples.text[i].length > CLAMPED && h('p', { class: 'full-text', dir: 'auto', tabindex: '0' }, examples.text[i]),
     known(full) && h('p', { class: 'quiet' }, `The first ${whole([...examples.text[i]].length)} of ${whole(full)} characters.`),
     h('div', { class: 'detail-facts' }, smallWay(i), facts.length > 0 && h('p', {}, facts.join(' ')))));
 }

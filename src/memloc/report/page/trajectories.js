@@ -2,7 +2,7 @@
 
 const MOST_LINES = 500;
 const PANELS = {
-  memorised: ['As it is', 'all layers of the model that memorised'],
+  memorised: ['As it is', 'nothing swapped'],
   bottom_swapped: ['Bottom half swapped', 'lower layers from the twin'],
   top_swapped: ['Top half swapped', 'upper layers from the twin'],
 };
@@ -64,7 +64,7 @@ function thinned(list) {
 function drawWays(model, found, [low, high], width) {
   const n = currentRun().layers;
   const height = Math.min(330, Math.max(230, width * 0.8));
-  const [left, right, top, bottom] = [34, 10, 40, 36];
+  const [left, right, top, bottom] = [34, 10, 46, 36];
   const x = linear(1, Math.max(2, n), left + 6, width - right - 6);
   const y = linear(low, high, height - bottom, top);
   const groups = found.centroids[model];
@@ -85,8 +85,8 @@ function drawWays(model, found, [low, high], width) {
       svg.append(s('path', { d: bandOf(xs, groups[group].low.map(inside), groups[group].high.map(inside)), fill: colour(ink), opacity }));
     }
   }
-  markEvent(svg, x, events.crossing, 'crossing', top, height - bottom, 12, width);
-  markEvent(svg, x, events.initiation, 'classes apart', top, height - bottom, 27, width);
+  markEvent(svg, x, events.crossing, 'crossing', top, height - bottom, 20, width);
+  markEvent(svg, x, events.initiation, 'classes apart', top, height - bottom, 36, width);
   if (groups.noisy) {
     svg.append(s('path', { d: lineOf(xs.map((at, i) => [at, inside(groups.noisy.mean[i])])), fill: 'none', stroke: colour('noisy'), 'stroke-width': 3, 'stroke-linejoin': 'round', class: 'mean' }));
     xs.forEach((at, i) => svg.append(s('circle', { cx: at, cy: inside(groups.noisy.mean[i]), r: n > 14 ? 2.5 : 3.6, fill: colour('noisy') })));
