@@ -109,6 +109,8 @@ def find_runs(folder: Path) -> Found:
     runs, unfinished, localised = [], [], []
     for place in _places(folder):
         settings = _read_json(place / "settings.json")
+        if "control" in settings:
+            continue  # of `memloc control`, which are about techniques, not about tasks
         if not _of_a_run(settings):
             localised.append(place)
         elif not (place / "summary.json").is_file():
