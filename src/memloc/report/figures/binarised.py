@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
-from memloc.report.figures.events import PAIRS, scatter
+from memloc.report.figures.events import PAIRS, scatter, square
 from memloc.report.figures.panels import handles, legend_below, legend_height, marks
 from memloc.report.figures.style import SINGLE, new_figure
 
@@ -85,6 +85,7 @@ def _draw_depth(data: FigureData, points: pd.DataFrame, depth: int, several: boo
     missing = scatter(
         panel, points.rename(columns={"binary": "layer"}), pair, data.task_looks, depth
     )
+    square([panel], depth)
     legend_below(figure, handles(data.task_looks, names, line=False))
     caption = (
         "When memorisation (up) and classification (right) set in, for tasks with their two most "

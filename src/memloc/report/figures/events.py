@@ -64,6 +64,7 @@ def _draw_depth(
     missing = []
     for panel, side in zip(panels, sides, strict=True):
         missing += scatter(panel, rows, PAIRS[side], data.task_looks, depth)
+    square(panels, depth)
     if len(sides) == 2:
         letters(panels, ["centroid analysis", "class probes"])
     legend_below(figure, handles(data.task_looks, names, line=False))
@@ -105,26 +106,24 @@ def scatter(
             elinewidth=0.5,
             **marks(looks[task], 5),
         )
-    _square(panel, depth)
     panel.set_xlabel(AXES[pair[0]])
     panel.set_ylabel(AXES[pair[1]])
     return missing
 
 
-def _square(panel: Axes, depth: int) -> None:
-    """The same layers on both axes, no more than there are dots, and the diagonal."""
-    limits = panel.dataLim
-    first = max(1, math.floor(min(limits.x0, limits.y0)) - 1)
-    last = min(depth, math.ceil(max(limits.x1, limits.y1)) + 1)
+def square(panels: Sequence[Axes], depth: int) -> None:
+    """The same layers on all axes, no more than are needed, and the diagonal."""
+    first = math.floor(min(min(panel.dataLim.x0, panel.dataLim.y0) for panel in panels)) - 1
+    last = math.ceil(max(max(panel.dataLim.x1, panel.dataLim.y1) for panel in panels)) + 1
+    first, last = max(1, first), min(depth, last)
     if last - first < depth // 2:
         first, last = max(1, last - depth // 2), min(depth, first + depth // 2)
     margin = 0.06 * (last - first + 1)
     low, high = first - margin, last + margin
-    panel.plot([low, high], [low, high], color="#BBBBBB", linewidth=0.6, zorder=1)
-    panel.set(xlim=(low, high), ylim=(low, high), aspect="equal")
-    step = math.ceil((last - first + 1) / 8)
-    panel.set_xticks(range(first, last + 1, step))
-    panel.set_yticks(range(first, last + 1, step))
+    ticks = range(first, last + 1, math.ceil((last - first + 1) / 10))
+    for panel in panels:
+        panel.plot([low, high], [low, high], color="#BBBBBB", linewidth=0.6, zorder=1)
+        panel.set(xlim=(low, high), ylim=(low, high), aspect="equal", xticks=ticks, yticks=ticks)
 
 
 def side_by_side(

@@ -109,8 +109,13 @@ def _share_scales(panels: Sequence[Axes]) -> None:
         for place in together:
             panels[place].set_ylim(0, high * 1.05 if np.isfinite(high) and high > 0 else 1)
             panels[place].yaxis.set_major_locator(MaxNLocator(3))
-            panels[place].yaxis.set_major_formatter(EngFormatter(sep=""))
+            panels[place].yaxis.set_major_formatter(_short_number)
             panels[place].tick_params(labelleft=place == together[0], labelsize=5.5, pad=1)
+
+
+def _short_number(value: float, _: object = None) -> str:
+    """`1.5k` for large numbers, which have no room here otherwise."""
+    return EngFormatter(sep="")(value) if abs(value) >= 1000 else f"{value:g}"
 
 
 def _first_layer(hidden: object) -> tuple[int, ...]:

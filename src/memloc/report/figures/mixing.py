@@ -28,8 +28,8 @@ DIRECTIONS = {
     "implant": Look(TECHNIQUES["retraining"], "s"),
 }
 DIRECTION_WORDS = {
-    "restore": "θ_O’s state in θ_M2: to the original label",
-    "implant": "θ_M2’s state in θ_O: to the perturbed label",
+    "restore": "restore: state of the original model",
+    "implant": "implant: state of the memorising model",
 }
 
 
@@ -91,7 +91,8 @@ def draw_patching(data: FigureData) -> list[Picture]:
         )
         caption = (
             f"Activation patching in {data.model_names[model]}: share of noisy examples whose "
-            "prediction flips when the state after a layer is that of the other model."
+            "prediction flips when the state after a layer is that of the other model: to the "
+            "original label (restore), or to the perturbed one (implant)."
             + data.seeds_words("Bands")
         )
         pictures.append(Picture(data.file_names[model], figure, caption))

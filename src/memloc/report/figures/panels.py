@@ -64,12 +64,12 @@ def panel_rows(
 
 def layer_ticks(n_layers: int, most: int = 6) -> list[int]:
     """Some layers: the first, the last, and round numbers between them."""
-    for step in range(1, n_layers):
-        between = range(step, n_layers - step // 2, step)
-        ticks = sorted({1, *(layer for layer in between if layer > step // 2), n_layers})
+    even = [step for step in range(1, n_layers // 2 + 1) if n_layers % step == 0]
+    for step in (*even, *range(2, n_layers)):
+        ticks = sorted({1, *range(step, n_layers - step // 2, step), n_layers})
         if len(ticks) <= most:
             return ticks
-    return [1, n_layers]
+    return sorted({1, n_layers})
 
 
 def layer_axis(panel: Axes, n_layers: int, most: int = 6, label: bool = True) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.ticker import PercentFormatter
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.heat_maps import MODIFYING
@@ -38,7 +37,7 @@ def draw(data: FigureData) -> list[Picture]:
         panel.set_title(technique)
     panels[0].set_ylabel("largest error, one layer")
     panels[0].set_ylim(bottom=0)
-    panels[0].yaxis.set_major_formatter(PercentFormatter(1))
+    panels[0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     legend_below(figure, handles(data.task_looks, names, line=False))
     caption = (
         "Largest memorisation error over the layers when one layer is modified, relative to "
