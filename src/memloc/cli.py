@@ -14,6 +14,7 @@ import typer
 
 from memloc.cli_claims import agreement_command, claims_command
 from memloc.cli_control import control_command
+from memloc.cli_figures import figures_command
 from memloc.cli_localise import localise_command
 from memloc.cli_options import Blocks, Json, TrustCode
 from memloc.cli_output import make_console, print_json
@@ -39,6 +40,7 @@ app.command("control")(control_command)
 app.command("claims")(claims_command)
 app.command("agreement")(agreement_command)
 app.command("report")(report_command)
+app.command("figures")(figures_command)
 app.add_typer(models_app, name="models", no_args_is_help=True)
 
 

@@ -1,0 +1,224 @@
+"""What figures are drawn from: the runs of one group, control experiments, names and looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from memloc.analysis.binarised import compare_twins
+from memloc.analysis.control_results import read_controls
+from memloc.analysis.grid import Grid, read_grid
+from memloc.analysis.run_folders import RunFolder, find_runs, look_through
+from memloc.report.figures.names import (
+    LONGEST,
+    TASK_NAMES,
+    file_names,
+    model_names,
+    model_order,
+    print_names,
+)
+from memloc.report.figures.palette import (
+    Look,
+    model_looks,
+    task_looks,
+    task_order,
+    technique_looks,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class CannotDraw(Exception):
+    """There is no data for a figure; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure.
+
+    Attributes:
+        suffix: Tells figures of one kind apart in file names; empty if there is one.
+        figure: The drawing.
+        caption: What it shows, and what error bars mean, in sentences.
+    """
+
+    suffix: str
+    figure: Figure
+    caption: str
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """One table, as text to be pasted into a paper."""
+
+    latex: str
+    markdown: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """Results of which figures are made.
+
+    Attributes:
+        folder: Where they were found.
+        grid: The runs that are compared; None if there are only control experiments.
+        control: Tables of `memloc control`, by name; empty if there are none.
+        twins: Tasks with all classes and with two, as `Binarised.points`; None if there are none.
+    """
+
+    folder: Path
+    grid: Grid | None
+    control: Mapping[str, pd.DataFrame]
+    twins: pd.DataFrame | None = None
+    _tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    @property
+    def runs(self) -> dict[tuple[str, str], RunFolder]:
+        """By task and model."""
+        return {} if self.grid is None else self.grid.groups[self.grid.chosen - 1].runs
+
+    def need_runs(self) -> Grid:
+        """The grid of runs.
+
+        Raises:
+            CannotDraw: If there are none.
+        """
+        if self.grid is None:
+            raise CannotDraw("there are no results of `memloc run`")
+        return self.grid
+
+    def table(self, name: str, columns: Mapping[str, str], missing: str) -> pd.DataFrame:
+        """A table of all runs that have it, with task, model and layers in front.
+
+        A column `model` of the table itself (which state of the model) is called `state`.
+
+        Raises:
+            CannotDraw: With the words `missing`, if no run has such a table.
+            ResultsError: If one is damaged.
+        """
+        self.need_runs()
+        if name not in self._tables:
+            parts = []
+            for (task, model), run in self.runs.items():
+                rows = run.table(name, columns)
+                if rows is not None and len(rows):
+                    rows = rows.rename(columns={"model": "state"})
+                    parts.append(rows.assign(task=task, model=model, layers=run.n_layers))
+            self._tables[name] = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+        table = self._tables[name]
+        if table.empty:
+            raise CannotDraw(missing)
+        return table
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """Layers of each model, also of those of control experiments."""
+        found: dict[str, int] = {model: run.n_layers for (_, model), run in self.runs.items()}
+        if "accuracy" in self.control:
+            of_control = self.control["accuracy"].groupby("model")["n_layers"].max()
+            found = {str(model): int(n) for model, n in of_control.items()} | found
+        return found
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Models, in the order in which they are shown."""
+        return model_order(self.depths)
+
+    @cached_property
+    def tasks(self) -> list[str]:
+        """Tasks of runs and of control experiments, in the order in which they are shown."""
+        names = {task for task, _ in self.runs}
+        for table in self.control.values():
+            names |= set(table["task"].unique())
+        return task_order(names)
+
+    def tasks_of(self, model: str) -> list[str]:
+        """Tasks with runs of this model."""
+        return [task for task in self.tasks if (task, model) in self.runs]
+
+    @property
+    def run_models(self) -> list[str]:
+        """Models with runs, in the order in which they are shown."""
+        with_runs = {model for _, model in self.runs}
+        return [model for model in self.models if model in with_runs]
+
+    @cached_property
+    def task_names(self) -> dict[str, str]:
+        """As printed."""
+        return print_names(self.tasks, TASK_NAMES, LONGEST)
+
+    @cached_property
+    def model_names(self) -> dict[str, str]:
+        """As printed."""
+        return model_names(self.models)
+
+    @cached_property
+    def file_names(self) -> dict[str, str]:
+        """Of models, as parts of file names."""
+        return file_names(self.models)
+
+    @cached_property
+    def task_looks(self) -> dict[str, Look]:
+        """Colours and markers of tasks."""
+        return task_looks(self.tasks)
+
+    @cached_property
+    def model_looks(self) -> dict[str, Look]:
+        """Colours and markers of models."""
+        return model_looks(self.models)
+
+    @cached_property
+    def technique_looks(self) -> dict[str, Look]:
+        """Colours and markers of techniques."""
+        names = set() if self.grid is None else set(self.grid.techniques)
+        if "accuracy" in self.control:
+            names |= set(self.control["accuracy"]["technique"].unique())
+        return technique_looks(names)
+
+    @property
+    def same_depth(self) -> bool:
+        """Whether all models with runs have as many layers, so that layers can be compared."""
+        return len({self.depths[model] for model in self.run_models}) == 1
+
+    @property
+    def height_words(self) -> str:
+        """What centres of gravity of all models are measured in, as a label of an axis."""
+        return "M-CoG (layer)" if self.same_depth else "M-CoG (share of depth)"
+
+    def seeds_words(self, bars: str = "Error bars") -> str:
+        """What error bars over seeds mean, if there are several seeds."""
+        if self.grid is None or self.grid.runs["seeds"].max() < 2:
+            return ""
+        return f" {bars}: standard deviation over seeds."
+
+
+def read_figure_data(folder: Path, group: int | None = None) -> FigureData:
+    """Read what is needed to draw; tables of single examples are read when they are drawn.
+
+    Args:
+        folder: Results of `memloc run` and `memloc control`.
+        group: Which group of comparable runs; by default the largest.
+
+    Raises:
+        ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
+    """
+    found = look_through(folder)
+    if not found.runs and not found.controls:
+        find_runs(folder)  # complains
+    control = read_controls(found.controls)
+    grid = read_grid(folder, group) if found.runs else None
+    twins = None if grid is None else compare_twins(grid.groups, grid.chosen)
+    tables = {} if control is None else vars(control)
+    return FigureData(
+        folder,
+        grid,
+        {name: table for name, table in tables.items() if len(table)},
+        None if twins is None else twins.points,
+    )

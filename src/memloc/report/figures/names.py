@@ -1,0 +1,80 @@
+"""Tasks, techniques and models as they are called in figures, tables and file names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from memloc.analysis.paper_numbers import paper_name
+
+TASK_NAMES = {
+    "wic": "WiC",
+    "rte": "RTE",
+    "mrpc": "MRPC",
+    "cola": "CoLA",
+    "boolq": "BoolQ",
+    "sst2": "SST-2",
+    "sst5": "SST-5",
+    "emotion": "Emotion",
+    "implicithate": "ImplicitHate",
+    "stormfront": "Stormfront",
+    "reuters": "Reuters",
+    "trec": "TREC",
+}
+LONGEST = 16
+"""Letters of a name that every figure has room for."""
+_PAPER_MODELS = ("BERT", "OPT", "GPT-N", "Pythia", "OPT-1.3B")
+
+
+def print_names(names: Iterable[str], known: dict[str, str], longest: int) -> dict[str, str]:
+    """Short names, different for different things."""
+    found: dict[str, str] = {}
+    for name in names:
+        short = known.get(name) or shorten(name, longest)
+        number = 2
+        while short in found.values():
+            end = f"~{number}"
+            short = shorten(name, longest - len(end)) + end
+            number += 1
+        found[name] = short
+    return found
+
+
+def shorten(name: str, longest: int) -> str:
+    """Without what cannot be printed, and cut in the middle: ends tell names apart."""
+    clean = " ".join("".join(c if c.isprintable() else " " for c in name).split()) or "?"
+    if len(clean) > longest:
+        tail = (longest - 1) // 2
+        clean = f"{clean[: longest - 1 - tail]}…{clean[-tail:]}"
+    # matplotlib leaves names that begin like this out of legends.
+    return f"\u200a{clean}" if clean.startswith("_") else clean
+
+
+def model_names(models: Iterable[str]) -> dict[str, str]:
+    """The paper's name, or a short one."""
+    models = list(models)
+    known = {model: paper_name(model) or "" for model in models}
+    return print_names(models, known, LONGEST)
+
+
+def model_order(depths: dict[str, int]) -> list[str]:
+    """Shallow models first, then those of the paper in its order, then by name."""
+
+    def place(model: str) -> tuple[int, int, str]:
+        name = paper_name(model)
+        rank = _PAPER_MODELS.index(name) if name in _PAPER_MODELS else len(_PAPER_MODELS)
+        return depths[model], rank, model
+
+    return sorted(depths, key=place)
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Parts of file names that every system can store, different for different things."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:50] or "x"
+        unique, number = plain, 2
+        while unique.lower() in {other.lower() for other in found.values()}:
+            unique, number = f"{plain}-{number}", number + 1
+        found[name] = unique
+    return found

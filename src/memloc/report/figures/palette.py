@@ -1,0 +1,137 @@
+"""The same colour and marker for a task, a technique or a model in every figure.
+
+Tasks of one category share a hue, so that categories are told apart first and tasks by their marker
+and shade. All colours were chosen from, or between, those of Okabe and Ito, which people with
+colour-blindness can tell apart.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from memloc.data.builtin import BUILTIN_TASKS
+from memloc.data.catalogue import PAPER_TASKS
+
+OTHER = "other"
+CATEGORIES = {
+    "NLU": "NLU",
+    "sentiment": "Sentiment",
+    "hate speech": "Hate speech",
+    "topic": "Topic classification",
+    OTHER: "Other tasks",
+}
+"""Categories of tasks, in the paper's order, and as they are printed."""
+
+TECHNIQUES = {
+    "swapping": "#0072B2",
+    "retraining": "#D55E00",
+    "gradients": "#009E73",
+    "probing": "#CC79A7",
+    "shapley": "#E69F00",
+    "patching": "#56B4E9",
+    "weight-change": "#999999",
+    "random": "#666666",
+}
+TECHNIQUE_MARKERS = dict(zip(TECHNIQUES, "osD^vPXh", strict=True))
+MODEL_MARKERS = "osD^vPXhd*"
+MODEL_COLOURS = ("#000000", "#56B4E9", "#D55E00", "#8A8A8A", "#009E73", "#CC79A7")
+CLASS_A, CLASS_B, NOISY = "#0072B2", "#E69F00", "#000000"
+"""New class, old class, and the noisy examples on their way between them."""
+GREY = "#777777"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How something is drawn."""
+
+    colour: str
+    marker: str
+
+
+_KNOWN = {
+    "wic": Look("#08306B", "o"),
+    "rte": Look("#2171B5", "X"),
+    "mrpc": Look("#4FA3D9", "s"),
+    "cola": Look("#1D4E9E", "h"),
+    "boolq": Look("#8CC4EA", "D"),
+    "entailment": Look("#0B4A8F", "P"),
+    "acceptability": Look("#56B4E9", "v"),
+    "sst2": Look("#A63603", "d"),
+    "sst5": Look("#E6550D", "^"),
+    "emotion": Look("#F5A623", "p"),
+    "reviews": Look("#D55E00", "<"),
+    "implicithate": Look("#8E2A8B", "v"),
+    "stormfront": Look("#D982B5", "H"),
+    "reuters": Look("#00563F", "8"),
+    "trec": Look("#10A37F", "*"),
+    "questions": Look("#006D4F", "s"),
+    "topics": Look("#4DBF94", "^"),
+}
+_FURTHER = [
+    Look(colour, marker)
+    for marker in "oD^sv*PXdph<>8H"
+    for colour in ("#7A5C00", "#444444", "#C9A227", "#9A9A9A")
+]
+_FURTHER_TECHNIQUES = [Look(c, m) for m in "dp*8<>" for c in ("#7A5C00", "#332288", "#882255")]
+
+
+@cache
+def category(task: str) -> str:
+    """The category of a task, as one of `CATEGORIES`."""
+    known = PAPER_TASKS.get(task) or BUILTIN_TASKS.get(task)
+    return known.category if known is not None and known.category in CATEGORIES else OTHER
+
+
+def task_order(tasks: Iterable[str]) -> list[str]:
+    """By category and in the paper's order, then by name."""
+    places = list(CATEGORIES)
+    known = list(_KNOWN)
+
+    def place(task: str) -> tuple[int, int, str]:
+        rank = known.index(task) if task in _KNOWN else len(known)
+        return places.index(category(task)), rank, task
+
+    return sorted(set(tasks), key=place)
+
+
+def task_looks(tasks: Iterable[str]) -> dict[str, Look]:
+    """How each task is drawn; no two alike as long as there are looks left."""
+    names = sorted(set(tasks))
+    unknown = [task for task in names if task not in _KNOWN]
+    return {task: _KNOWN[task] for task in names if task in _KNOWN} | _spread(unknown, _FURTHER)
+
+
+def technique_looks(techniques: Iterable[str]) -> dict[str, Look]:
+    """How each technique is drawn, also those of other packages."""
+    names = sorted(set(techniques))
+    known = {n: Look(TECHNIQUES[n], TECHNIQUE_MARKERS[n]) for n in names if n in TECHNIQUES}
+    return known | _spread([n for n in names if n not in TECHNIQUES], _FURTHER_TECHNIQUES)
+
+
+def model_looks(models: Iterable[str]) -> dict[str, Look]:
+    """How each of the given models is drawn, in their order."""
+    return {
+        model: Look(
+            MODEL_COLOURS[place % len(MODEL_COLOURS)], MODEL_MARKERS[place % len(MODEL_MARKERS)]
+        )
+        for place, model in enumerate(models)
+    }
+
+
+def _spread(names: list[str], looks: list[Look]) -> dict[str, Look]:
+    """A look by name, so that it stays when other tasks come; the next one if it is taken."""
+    found: dict[str, Look] = {}
+    for name in names:
+        start = zlib.crc32(name.encode()) % len(looks)
+        order = [looks[(start + step) % len(looks)] for step in range(len(looks))]
+        found[name] = next((look for look in order if look not in found.values()), order[0])
+    return found
+
+
+def lighter(colour: str, share: float = 0.55) -> str:
+    """A tint of a colour."""
+    parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)

@@ -1,0 +1,136 @@
+"""`memloc figures` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memloc.report.figures.registry import FIGURES
+from tests.conftest import assert_one_sentence
+from tests.report.figure_folders import write_control, write_full_run
+from tests.result_folders import write_localised, write_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Where the command looks if it is not told."""
+    folder = tmp_path / "runs"
+    for task in ("questions", "reviews"):
+        write_full_run(folder, task, seeds=(1,))
+    return folder
+
+
+def test_files_are_written_and_what_is_skipped_has_a_reason(
+    memloc, runs: Path, tmp_path: Path
+) -> None:
+    code, out, err = memloc("figures", "--only", "fig3,fig7,fig6,table1", "--format", "svg,png")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    words = " ".join(out.split())
+    assert "2 runs: 2 tasks, 1 model" in words
+    assert "Written to figures/ (6 files and captions.md)" in words
+    assert "fig3 fig3-minilm.svg/png" in words
+    assert "Skipped fig6 there is only one model, and the figure compares models" in words
+    written = {file.name for file in (tmp_path / "figures").iterdir()}
+    assert written == {
+        *("fig3-minilm.svg", "fig3-minilm.png", "fig7.svg", "fig7.png"),
+        *("table1.tex", "table1.md", "captions.md"),
+    }
+    captions = (tmp_path / "figures" / "captions.md").read_text()
+    assert "**fig3-minilm**: Memorisation error of swapping and retraining for minilm" in captions
+
+
+def test_by_default_everything_is_drawn_as_pdf(memloc, runs: Path, tmp_path: Path) -> None:
+    write_control(runs, {"minilm": 6}, ("questions",))
+    code, out, err = memloc("figures", runs, "--out", "deep/figures")
+    assert (code, err) == (0, "")
+    files = list((tmp_path / "deep" / "figures").iterdir())
+    assert {file.suffix for file in files} == {".pdf", ".tex", ".md"}
+    assert (tmp_path / "deep" / "figures" / "fig2.pdf").read_bytes().startswith(b"%PDF")
+    skipped = out[out.index("Skipped") :].split()
+    assert {name for name in skipped if name.startswith(("fig", "table"))} >= {"fig6", "fig15"}
+
+
+def test_a_single_run_and_a_group_can_be_chosen(memloc, runs: Path) -> None:
+    write_full_run(runs, "topics", binarise=True)
+    _, out, _ = memloc("figures", "--only", "table1", "--group", 2)
+    assert "1 run: 1 task" in " ".join(out.split())
+    _, out, _ = memloc("figures", runs / "questions-minilm", "--only", "table1")
+    assert "1 run: 1 task" in " ".join(out.split())
+    missing = "--group 3 does not exist; there are groups 1 to 2"
+    assert_one_sentence(*memloc("figures", "--group", 3), missing)
+
+
+def test_the_list_names_all_figures_and_what_they_need(memloc) -> None:
+    code, out, _ = memloc("figures", "--list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for entry in FIGURES:
+        assert f"\n{entry.name}" in out
+    code, out, _ = memloc("figures", "--list", "--json")
+    assert [entry["name"] for entry in json.loads(out)] == [entry.name for entry in FIGURES]
+
+
+def test_the_result_as_json(memloc, runs: Path) -> None:
+    code, out, _ = memloc("figures", "--only", "fig6,fig7", "--json")
+    assert code == 0
+    found = {one["figure"]: one for one in json.loads(out)["figures"]}
+    assert found["fig7"] == {"figure": "fig7", "files": ["fig7.pdf"], "skipped": None}
+    assert found["fig6"]["skipped"].startswith("there is only one model")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--format", "pfd"), "--format 'pfd' is not possible; did you mean 'pdf'?"),
+        (("--format", "jpeg,pdf"), "--format 'jpeg' is not possible; choose one of: pdf, svg, png"),
+        (("--format", ","), "--format is empty"),
+        (("--only", "fig33"), "--only 'fig33' is no figure; did you mean 'fig3'?"),
+        (("--only", " , "), "--only is empty"),
+        (("--group", "9"), "--group 9 does not exist; there is only group 1"),
+        (("nowhere",), "there is no folder 'nowhere'"),
+    ],
+)
+def test_what_makes_no_sense_is_one_sentence(
+    memloc, runs: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    assert_one_sentence(*memloc("figures", *arguments), words)
+
+
+def test_bad_results_are_one_sentence_that_names_the_file(memloc, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    write_localised(tmp_path / "localised")
+    damaged = write_full_run(tmp_path / "damaged") / "centroids.parquet"
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    lacking = write_control(tmp_path / "lacking", {"minilm": 6}, ("questions",))
+    lacking = lacking / "accuracy.parquet"
+    lacking.write_bytes((lacking.parent / "layers.parquet").read_bytes())
+    for folder, words in (
+        (empty, "no finished run in"),
+        (tmp_path / "localised", "no finished run in"),
+        (damaged.parent, str(damaged)),
+        (lacking.parent, f"{str(lacking)!r} cannot be read (it has no column 'n_layers')"),
+    ):
+        assert_one_sentence(*memloc("figures", folder), words)
+
+
+def test_an_output_folder_that_is_a_file_is_refused_before_anything_is_read(
+    memloc, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("")
+    assert_one_sentence(*memloc("figures", "nowhere", "--out", "taken"), "'taken' is a file")
+
+
+def test_results_of_a_newer_version_are_refused(memloc, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs")
+    path = folder / "summary.json"
+    for version, accepted in (("0.0.9", True), ("99.1.0", False), ("0.1.0.dev3", True)):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"memloc": version}))
+        if accepted:
+            assert memloc("figures", "--only", "table1")[0] == 0
+        else:
+            words = f"was written by memloc {version}, and this is"
+            assert_one_sentence(*memloc("figures", "--only", "table1"), words)
