@@ -111,7 +111,7 @@ def write_full_run(
     config = RunConfig(
         data=DataConfig(task=task),
         model=ModelConfig(name=model),
-        training=TrainingConfig(epochs=EPOCHS),
+        training=TrainingConfig(),
         seeds=tuple(seeds),
     )
     halves = {"score": float(chance.uniform(0.5, 0.95))} if scores else None

@@ -53,7 +53,7 @@ function drawHeat(map, width, words) {
   for (let row = 0; row < n; row++) {
     const size = n - row;
     const y = top + row * tall;
-    if (tall >= 12 || size % 2 === 0) {
+    if (tall >= 15 || size % 2 === 0 || n < 12) {
       svg.append(label(left - 10, y + tall / 2 + 4, size, { 'text-anchor': 'end', class: tall < 15 ? 'small' : null }));
     }
     for (let column = 0; column < n; column++) {

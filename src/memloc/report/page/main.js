@@ -111,12 +111,12 @@ prefersDark.addEventListener('change', () => {
 window.addEventListener('beforeprint', () => {
   printing = true;
   applyTheme('light');
-  redrawCharts();
+  drawPage();
 });
 window.addEventListener('afterprint', () => {
   printing = false;
   applyTheme();
-  redrawCharts();
+  drawPage();
 });
 
 applyTheme();
