@@ -157,7 +157,7 @@ def _is_shown(text: Text) -> bool:
     if not axes.get_visible():
         return False
     for axis, limits in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        for tick in axis.get_major_ticks() + axis.get_minor_ticks():
+        for tick in axis.majorTicks + axis.minorTicks:
             if text in (tick.label1, tick.label2):
                 low, high = sorted(limits)
                 shown = tick.label1.get_visible() if text is tick.label1 else False

@@ -16,6 +16,7 @@ from memloc.report.figures.panels import (
     legend_below,
     legend_height,
     marks,
+    slant,
 )
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
 
@@ -56,9 +57,7 @@ def draw_models(data: FigureData) -> list[Picture]:
             elinewidth=0.5,
             **marks(look, 4),
         )
-    panel.set_xticks(range(len(models)), [data.model_names[model] for model in models])
-    if sum(len(data.model_names[model]) for model in models) > 40:
-        panel.tick_params(axis="x", labelrotation=15)
+    slant(panel, [data.model_names[model] for model in models], width - 0.5)
     panel.set_xlim(-0.35, len(models) - 0.65)
     panel.set_ylabel(data.height_words)
     legend_below(figure, handles(data.task_looks, names, line=True))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import CLASS_A, CLASS_B, GREY, NOISY
-from memloc.report.figures.panels import fitting, layer_axis, legend_below, outer_labels, panel_rows
+from memloc.report.figures.panels import (
+    fitting,
+    layer_axis,
+    legend_below,
+    name_panel,
+    outer_labels,
+    panel_rows,
+)
 from memloc.report.figures.style import DOUBLE, TALLEST, new_figure
 
 COLUMNS = {
@@ -29,6 +36,11 @@ STATES = {
     "memorised": "unmodified",
     "bottom_swapped": "bottom half swapped",
     "top_swapped": "top half swapped",
+}
+EVENTS: dict[str, dict[str, Any]] = {
+    "crossing": {"color": "#CC3311", "linewidth": 0.9},
+    # Its dashes lie on the line of the crossing, if both are in the same layer.
+    "initiation": {"color": "#009E73", "linewidth": 0.9, "linestyle": (0, (3, 2)), "zorder": 3},
 }
 MISSING = "no run has a centroid analysis"
 ABOUT = (
@@ -48,10 +60,10 @@ def draw_tasks(data: FigureData) -> list[Picture]:
         tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(len(tasks), 4, 1.25, 0.35)
+        figure, panels, columns = panel_rows(len(tasks), 4, 1.25, _words(events=True))
         for panel, task in zip(panels, tasks, strict=True):
             draw_way(panel, rows[rows["task"] == task], events.get((task, model), {}))
-            panel.set_title(data.task_names[task])
+            name_panel(panel, data.task_names[task], columns)
         _finish(panels, columns, data.depths[model])
         legend_below(figure, _legend(events=True))
         caption = f"{ABOUT} {data.model_names[model]}; crossing and initiation as lines."
@@ -73,8 +85,7 @@ def draw_swapped(data: FigureData) -> list[Picture]:
         beside = 2 if len(tasks) > 3 else 1
         lines = math.ceil(len(tasks) / beside)
         height = min(1.15, (TALLEST - 0.6) / lines)
-        width = DOUBLE if beside == 2 else DOUBLE * 0.75
-        figure = new_figure(width, lines * height + 0.55)
+        figure = new_figure(DOUBLE, lines * height + 0.6)
         grid = figure.subplots(lines, 3 * beside, squeeze=False, sharex=True, sharey=True)
         for place, task in enumerate(tasks):
             line, side = divmod(place, beside)
@@ -122,7 +133,7 @@ def draw_models(data: FigureData) -> list[Picture]:
             draw_way(panel, rows, events.get((task, model), {}))
             layer_axis(panel, data.depths[model], 4, label=line == len(tasks) - 1)
             if line == 0:
-                panel.set_title(data.model_names[model])
+                name_panel(panel, data.model_names[model], len(models))
             if column == 0:
                 _name_row(panel, data.task_names[task], height)
     _limits(list(grid.flat))
@@ -144,9 +155,9 @@ def draw_way(panel: Axes, rows: pd.DataFrame, events: dict[str, float]) -> None:
         )
         panel.plot(layers, of_group["mean"], color=colour, linewidth=1.3 if group == "noisy" else 1)
     panel.axhline(0.5, color=GREY, linewidth=0.5, linestyle=(0, (1, 1.5)), zorder=1)
-    for event, style in (("crossing", "-"), ("initiation", (0, (3, 2)))):
+    for event, style in EVENTS.items():
         if event in events:
-            panel.axvline(events[event], color="#CC3311", linewidth=0.8, linestyle=style)
+            panel.axvline(events[event], **style)
 
 
 def _name_row(panel: Axes, name: str, height: float) -> None:
@@ -168,19 +179,18 @@ def _limits(panels: list[Axes]) -> None:
         panel.set_yticks([0, 0.5, 1], ["0", "½", "1"])
 
 
-def _legend(events: bool) -> list[Line2D | Patch]:
-    entries: list[Line2D | Patch] = [
+def _legend(events: bool) -> list[Line2D]:
+    entries: list[Line2D] = [
         Line2D([], [], color=colour, linewidth=1.3, label=WORDS[group])
         for group, colour in GROUPS.items()
     ]
     if events:
-        entries.append(Line2D([], [], color="#CC3311", linewidth=0.8, label="crossing"))
-        entries.append(
-            Line2D(
-                [], [], color="#CC3311", linewidth=0.8, linestyle=(0, (3, 2)), label="initiation"
-            )
-        )
+        entries += [Line2D([], [], label=event, **style) for event, style in EVENTS.items()]
     return entries
+
+
+def _words(events: bool) -> list[str]:
+    return [str(entry.get_label()) for entry in _legend(events)]
 
 
 def _table(data: FigureData) -> pd.DataFrame:

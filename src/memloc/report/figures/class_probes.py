@@ -14,6 +14,7 @@ from memloc.report.figures.panels import (
     layer_axis,
     legend_below,
     mean_and_spread,
+    name_panel,
     outer_labels,
     panel_rows,
 )
@@ -42,13 +43,13 @@ def draw(data: FigureData) -> list[Picture]:
         tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(len(tasks), 4, 1.2, 0.4)
+        figure, panels, columns = panel_rows(len(tasks), 4, 1.2, [words for *_, words in CURVES])
         for panel, task in zip(panels, tasks, strict=True):
             _draw_task(panel, rows[rows["task"] == task])
             layer = layers.get((task, model))
             if layer is not None and not pd.isna(layer):
                 panel.axvline(float(layer), color=EVENT, linewidth=0.8)
-            panel.set_title(data.task_names[task])
+            name_panel(panel, data.task_names[task], columns)
             panel.set_ylim(0, 1.02)
             layer_axis(panel, data.depths[model], label=False)
         outer_labels(panels, columns, "layer", "macro F₁")

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
-from memloc.report.figures.panels import layer_ticks
+from memloc.report.figures.panels import fitting, layer_ticks
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
 
 MODIFYING = ("swapping", "retraining")
@@ -66,7 +66,8 @@ def _draw_model(
         for line, technique in enumerate(techniques):
             panel = grid[block * len(techniques) + line, column]
             if line == 0:
-                panel.set_title(data.task_names[task])
+                name = data.task_names[task]
+                panel.set_title(name, fontsize=fitting(name, side + 0.05, 7.5))
             matrix = matrices.get((task, technique))
             if matrix is None:
                 panel.text(0.5, 0.5, "none", transform=panel.transAxes, ha="center", color="grey")

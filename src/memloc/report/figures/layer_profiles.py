@@ -10,11 +10,13 @@ from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import CATEGORIES, Look, category
 from memloc.report.figures.panels import (
     handles,
+    in_rows,
     layer_axis,
     legend_below,
     legend_height,
     marks,
     mean_and_spread,
+    name_panel,
     outer_labels,
     panel_rows,
 )
@@ -68,8 +70,11 @@ def _draw_model(data: FigureData, model: str, curves: pd.DataFrame) -> Picture:
     groups = {name: [t for t in tasks if category(t) == name] for name in CATEGORIES}
     groups = {name: members for name, members in groups.items() if members}
     width = SINGLE if len(groups) == 1 else DOUBLE
-    longest = max(len(members) for members in groups.values())
-    figure = new_figure(width, len(techniques) * 1.02 + 0.4 + 0.135 * longest)
+    legend = max(
+        legend_height([data.task_names[task] for task in members], width / len(groups) - 0.2)
+        for members in groups.values()
+    )
+    figure = new_figure(width, len(techniques) * 1.02 + 0.35 + legend)
     panels = figure.subplots(len(techniques), len(groups), squeeze=False, sharex=True, sharey="row")
     n_layers = data.depths[model]
     for line, technique in enumerate(techniques):
@@ -87,7 +92,8 @@ def _draw_model(data: FigureData, model: str, curves: pd.DataFrame) -> Picture:
                 entries = handles(
                     data.task_looks, {task: data.task_names[task] for task in members}, line=True
                 )
-                panel.legend(handles=entries, loc="upper center", bbox_to_anchor=(0.5, -0.34))
+                rows_of = in_rows(entries, width / len(groups) - 0.2)
+                panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.34), **rows_of)
     figure.align_ylabels()
     caption = (
         f"Layer weights of {', '.join(techniques)} for {data.model_names[model]}; for probing, F₁ "
@@ -129,14 +135,12 @@ def draw_together(data: FigureData) -> list[Picture]:
         names = {name: name for name in grid.techniques if name in set(of_model["technique"])}
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(
-            len(tasks), 4, 1.25, 0.1 + legend_height(list(names), DOUBLE)
-        )
+        figure, panels, columns = panel_rows(len(tasks), 4, 1.25, list(names))
         for panel, task in zip(panels, tasks, strict=True):
             for technique in names:
                 rows = of_model[(of_model["task"] == task) & (of_model["technique"] == technique)]
                 draw_curve(panel, rows, data.technique_looks[technique], data.depths[model])
-            panel.set_title(data.task_names[task])
+            name_panel(panel, data.task_names[task], columns)
             layer_axis(panel, data.depths[model], label=False)
         panels[0].set_ylim(bottom=0)
         outer_labels(panels, columns, "layer", "share of weight")

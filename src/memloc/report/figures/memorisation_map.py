@@ -6,7 +6,7 @@ from matplotlib.lines import Line2D
 
 from memloc.report.figures.data import FigureData, Picture
 from memloc.report.figures.palette import GREY
-from memloc.report.figures.panels import legend_below, outer_labels, panel_rows
+from memloc.report.figures.panels import legend_below, name_panel, outer_labels, panel_rows
 
 COLUMNS = {
     "noisy": "bool",
@@ -27,7 +27,7 @@ def draw(data: FigureData) -> list[Picture]:
         tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(len(tasks), 4, 0, 0.45, aspect=1.0)
+        figure, panels, columns = panel_rows(len(tasks), 4, 0, ["clean examples"], aspect=1.0)
         for panel, task in zip(panels, tasks, strict=True):
             of_task = rows[rows["task"] == task]
             for noisy, colour in ((False, GREY), (True, NOISY)):
@@ -45,7 +45,7 @@ def draw(data: FigureData) -> list[Picture]:
             panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
             panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
             panel.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
-            panel.set_title(data.task_names[task])
+            name_panel(panel, data.task_names[task], columns)
         outer_labels(panels, columns, "p(label), held out", "p(label), trained on")
         entries = [
             Line2D([], [], color=colour, marker="o", linestyle="", markersize=3, label=words)

@@ -12,12 +12,11 @@ from memloc.report.figures.panels import (
     handles,
     layer_axis,
     legend_below,
-    legend_height,
     marks,
+    name_panel,
     outer_labels,
     panel_rows,
 )
-from memloc.report.figures.style import DOUBLE, SINGLE
 
 FEW = 5
 """Curves up to which their bands can be told apart."""
@@ -40,9 +39,8 @@ def draw_shapley(data: FigureData) -> list[Picture]:
     models = [model for model in data.run_models if model in set(table["model"])]
     tasks = [task for task in data.tasks if task in set(table["task"])]
     names = {task: data.task_names[task] for task in tasks}
-    width = SINGLE if len(models) == 1 else DOUBLE
-    extra = 0.1 + legend_height(list(names.values()), width)
-    figure, panels, columns = panel_rows(len(models), 3, 1.7, extra, share=data.same_depth)
+    printed = list(names.values())
+    figure, panels, columns = panel_rows(len(models), 3, 1.6, printed, share=data.same_depth)
     for panel, model in zip(panels, models, strict=True):
         of_model = table[table["model"] == model]
         for task in tasks:
@@ -51,7 +49,7 @@ def draw_shapley(data: FigureData) -> list[Picture]:
         panel.axhline(0, color="#999999", linewidth=0.6, zorder=1)
         layer_axis(panel, data.depths[model], label=False)
         if len(models) > 1:
-            panel.set_title(data.model_names[model])
+            name_panel(panel, data.model_names[model], columns)
     outer_labels(panels, columns, "layer", "Shapley value")
     legend_below(figure, handles(data.task_looks, names, line=True))
     caption = (
@@ -72,13 +70,13 @@ def draw_patching(data: FigureData) -> list[Picture]:
         tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(len(tasks), 4, 1.2, 0.4)
+        figure, panels, columns = panel_rows(len(tasks), 4, 1.2, list(DIRECTION_WORDS.values()))
         for panel, task in zip(panels, tasks, strict=True):
             of_task: pd.DataFrame = rows[rows["task"] == task]
             for direction, look in DIRECTIONS.items():
                 curve = of_task[of_task["direction"] == direction]
                 draw_curve(panel, curve, look, data.depths[model])
-            panel.set_title(data.task_names[task])
+            name_panel(panel, data.task_names[task], columns)
             panel.set_ylim(0, 1.02)
             layer_axis(panel, data.depths[model], label=False)
         outer_labels(panels, columns, "patched layer", "share flipped")

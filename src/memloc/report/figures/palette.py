@@ -70,11 +70,17 @@ _KNOWN = {
     "questions": Look("#006D4F", "s"),
     "topics": Look("#4DBF94", "^"),
 }
+_TOL = (
+    *("#332288", "#CC6677", "#44AA99", "#DDCC77", "#882255", "#88CCEE", "#117733", "#AA4499"),
+    *("#999933", "#555555"),
+)
+"""The muted colours of Paul Tol, for what has no category."""
 _FURTHER = [
-    Look(colour, marker)
-    for marker in "oD^sv*PXdph<>8H"
-    for colour in ("#7A5C00", "#444444", "#C9A227", "#9A9A9A")
+    Look(colour, "oD^sv*PXdph<"[(place + turn) % 12])
+    for turn in range(12)
+    for place, colour in enumerate(_TOL)
 ]
+"""Neighbours differ in colour and in marker."""
 _FURTHER_TECHNIQUES = [Look(c, m) for m in "dp*8<>" for c in ("#7A5C00", "#332288", "#882255")]
 
 
@@ -127,7 +133,10 @@ def _spread(names: list[str], looks: list[Look]) -> dict[str, Look]:
     for name in names:
         start = zlib.crc32(name.encode()) % len(looks)
         order = [looks[(start + step) % len(looks)] for step in range(len(looks))]
-        found[name] = next((look for look in order if look not in found.values()), order[0])
+        colours = {look.colour for look in found.values()}
+        free = [look for look in order if look not in found.values()]
+        new_colour = [look for look in free if look.colour not in colours]
+        found[name] = [*new_colour, *free, *order][0]
     return found
 
 

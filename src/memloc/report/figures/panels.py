@@ -26,7 +26,7 @@ def panel_rows(
     count: int,
     most: int,
     height: float,
-    extra: float = 0.0,
+    legend: Sequence[str] = (),
     aspect: float | None = None,
     share: bool = True,
 ) -> tuple[Figure, list[Axes], int]:
@@ -36,7 +36,7 @@ def panel_rows(
         count: Panels.
         most: Side by side in the width of two columns; half as many fit one column.
         height: Of a row, in inches.
-        extra: Height for legends, in inches.
+        legend: What stands in the legend below the panels.
         aspect: If set, the height of a panel for its width, instead of `height`.
         share: Whether all panels have the same axes.
 
@@ -50,7 +50,9 @@ def panel_rows(
         columns = math.ceil(count / rows)
     if aspect is not None:
         height = (width - 0.5) / columns * aspect + 0.22
-    figure = new_figure(width, rows * height + extra)
+    if rows == 1 and count <= 2:
+        height *= 1.2  # a panel that is alone may be larger
+    figure = new_figure(width, rows * height + legend_height(legend, width) + 0.15)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
     panels = list(grid.flat)
     for unused in panels[count:]:
@@ -60,6 +62,22 @@ def panel_rows(
             if place + columns >= count:
                 panels[place].tick_params(labelbottom=True)
     return figure, panels[:count], columns
+
+
+def name_panel(panel: Axes, name: str, columns: int) -> None:
+    """A title that is not wider than its panel."""
+    figure = panel.get_figure(root=True)
+    assert figure is not None
+    inches = (figure.get_figwidth() - 0.5) / columns - 0.08
+    panel.set_title(name, fontsize=fitting(name, inches, 7.5))
+
+
+def slant(panel: Axes, names: Sequence[str], inches: float) -> None:
+    """Names below an axis at 0, 1, …; at an angle if they would not fit side by side."""
+    panel.set_xticks(range(len(names)), list(names))
+    if max(len(name) for name in names) * 0.06 > inches / len(names):
+        for label in panel.get_xticklabels():
+            label.set(rotation=20, ha="right", rotation_mode="anchor")
 
 
 def layer_ticks(n_layers: int, most: int = 6) -> list[int]:
@@ -121,7 +139,9 @@ def legend_columns(labels: Iterable[str], width: float, handle: float = 0.38) ->
 
 def legend_height(labels: Sequence[str], width: float) -> float:
     """What a legend below the panels takes, in inches."""
-    return (math.ceil(len(labels) / legend_columns(labels, width)) + 0.5) * LINE
+    return (
+        0.0 if not labels else (math.ceil(len(labels) / legend_columns(labels, width)) + 0.5) * LINE
+    )
 
 
 def legend_below(figure: Figure, entries: Sequence[Any]) -> None:

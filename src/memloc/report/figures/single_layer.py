@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.heat_maps import MODIFYING
-from memloc.report.figures.panels import handles, legend_below, legend_height, marks
+from memloc.report.figures.panels import handles, legend_below, legend_height, marks, slant
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
 
 COLUMNS = {
@@ -32,11 +32,12 @@ def draw(data: FigureData) -> list[Picture]:
     names = {task: data.task_names[task] for task in tasks}
     figure = new_figure(width, 1.75 + legend_height(list(names.values()), width))
     panels = figure.subplots(1, len(techniques), squeeze=False, sharey=True)[0]
+    inches = (width - 0.5) / len(techniques)
     for panel, technique in zip(panels, techniques, strict=True):
-        _draw_panel(data, panel, errors[errors["technique"] == technique], models, tasks)
+        _draw_panel(data, panel, errors[errors["technique"] == technique], models, tasks, inches)
         panel.set_title(technique)
     panels[0].set_ylabel("largest error, one layer")
-    panels[0].set_ylim(bottom=0)
+    panels[0].set_ylim(0, 1.1 * (errors["error"] + errors["spread"].fillna(0)).max())
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     legend_below(figure, handles(data.task_looks, names, line=False))
     caption = (
@@ -60,7 +61,12 @@ def largest_errors(windows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_panel(
-    data: FigureData, panel: Axes, errors: pd.DataFrame, models: list[str], tasks: list[str]
+    data: FigureData,
+    panel: Axes,
+    errors: pd.DataFrame,
+    models: list[str],
+    tasks: list[str],
+    inches: float,
 ) -> None:
     offsets = np.linspace(-ROOM / 2, ROOM / 2, len(tasks)) if len(tasks) > 1 else np.zeros(1)
     for row in errors.to_dict("records"):
@@ -75,9 +81,7 @@ def _draw_panel(
             elinewidth=0.6,
             **marks(look, 4),
         )
-    panel.set_xticks(range(len(models)), [data.model_names[model] for model in models])
-    if sum(len(data.model_names[model]) for model in models) > 36:
-        panel.tick_params(axis="x", labelrotation=20)
+    slant(panel, [data.model_names[model] for model in models], inches)
     panel.set_xlim(-0.5, len(models) - 0.5)
     panel.grid(False, axis="x")
     for border in range(1, len(models)):
