@@ -10,7 +10,7 @@ function whereSection() {
     maps.length > 0 && h('p', { class: 'lede' },
       'Layers are replaced in windows of neighbouring ones: by those of a twin that never saw a flipped label ',
       '(swapping), or by training them anew without the flipped labels (retraining). What the model then no ',
-      'longer knows was held there.'),
+      'longer knows depends on these layers.'),
     maps.length > 0 && h('div', { class: maps.length > 1 ? 'two' : 'one' }, maps.map((map) =>
       heatFigure(map, selectable))),
     techniques.length > 0 && profilesFigure(techniques));
