@@ -63,6 +63,10 @@ def run(
     for sentence in broken:
         progress.note(sentence)
     task = load_task(config.data)
+    if config.data.binarise and not task.binarised:
+        progress.note(f"{task.name!r} has two classes anyway, so --binarise changes nothing")
+        # The result is that of a run without it, and must not pass for a binarised one.
+        config = config.replace(data=config.data.replace(binarise=False))
     source = resolve(config.model)
     device = pick_device(config.device)
     noisy = int(task.train["noisy"].sum())

@@ -192,6 +192,8 @@ def test_binarising_keeps_the_two_most_frequent_classes_in_label_order():
     task = make_task([5, 30, 7, 20], validation=(4,))
     small = binarise(task)
     assert small.labels == ("c1", "c3")
+    assert small.binarised
+    assert not task.binarised
     assert small.train.label.value_counts().to_dict() == {0: 30, 1: 20}
     assert small.validation.label.value_counts().to_dict() == {0: 4, 1: 4}
     source = task.train.set_index("example").loc[small.train.example]

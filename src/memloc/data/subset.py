@@ -40,6 +40,7 @@ def binarise(task: Task) -> Task:
         labels=tuple(task.labels[number] for number in kept),
         train=_keep_classes(task.train, kept),
         validation=_keep_classes(task.validation, kept),
+        binarised=True,
     )
 
 

@@ -17,6 +17,7 @@ class Task:
     Both tables have one row per example: `example` (int64, the row in the source, from 0), `text`,
     optionally `text_pair` and `word` (strings), `label` (int64, index into `labels`). Once noise is
     known or made, the training table also has `original_label` (int64) and `noisy` (bool).
+    `binarised` if there were more classes, and only two were kept.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Task:
     labels: tuple[str, ...]
     train: pd.DataFrame
     validation: pd.DataFrame
+    binarised: bool = False
 
     @property
     def has_noise(self) -> bool:

@@ -1,0 +1,46 @@
+"""Whole runs with a tiny model, with all classes and with two."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from memloc.analysis.binarised import compare_binarised
+from memloc.analysis.grid import read_grid
+from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.execution.progress import LogProgress
+from memloc.experiment import run
+
+
+def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_anyway(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    runs, stream = tmp_path / "runs", io.StringIO()
+
+    def result(task: str, binarise: bool) -> Path:
+        config = RunConfig(
+            data=DataConfig(task=task, limit=60, binarise=binarise),
+            model=ModelConfig(name=str(tiny_folder)),
+            training=TrainingConfig(epochs=1, learning_rate=1e-3),
+            methods=("swapping",),
+            explain=False,
+        )
+        return run(config, runs, workers=1, progress=LogProgress(Console(file=stream))).folder
+
+    multi, binary = result("questions", False), result("questions", True)
+    assert multi != binary
+    assert "two classes anyway" not in stream.getvalue()
+    reviews = result("reviews", False)
+    assert result("reviews", True) == reviews
+    assert "Note: 'reviews' has two classes anyway, so --binarise changes nothing" in (
+        stream.getvalue()
+    )
+    found = compare_binarised(runs)
+    assert found is not None
+    assert found.pairs[["task", "seed", "quantity"]].to_numpy().tolist() == [
+        ["questions", 1, "m_cog"]
+    ]
+    assert list(read_grid(runs).runs["folder"]) == [multi.name, reviews.name]
+    assert list(read_grid(runs, 2).runs["folder"]) == [binary.name]
