@@ -16,6 +16,7 @@ import pandas as pd
 
 from memloc.analysis.correlation import Interval, Points, mean_correlation
 from memloc.analysis.grid import Grid
+from memloc.config import DEFAULT_METHODS
 
 M_COG, LAYER_WEIGHTS = "m_cog", "layer_weights"
 ALL_MODELS = "all models"
@@ -156,12 +157,14 @@ def score_pairs(grid: Grid) -> list[Pair]:
 def mean_centres(grid: Grid) -> tuple[pd.Series[float], tuple[str, ...]]:
     """Relative M-CoG per run, averaged over techniques, and over which.
 
+    Those of the paper if there are any: baselines, for two, would add nothing but noise.
     Techniques put the centre at different depths, so a mean over other techniques is another
     quantity: only techniques that all of these runs have are averaged, chosen so that as much of
     the grid as possible is used.
     """
     wide = grid.centres.pivot(index="run", columns="technique", values="depth")
-    names = [technique for technique in grid.techniques if technique in wide]
+    found = [technique for technique in grid.techniques if technique in wide]
+    names = [technique for technique in found if technique in DEFAULT_METHODS] or found
     choices = [choice for size in range(len(names), 0, -1) for choice in combinations(names, size)]
     if not choices:
         return pd.Series(dtype="float64"), ()

@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from memloc.analysis.control import score
+from memloc.config import DEFAULT_METHODS
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import GREY, TECHNIQUES, lighter
 from memloc.report.figures.style import DOUBLE, new_figure
@@ -29,22 +31,22 @@ def draw(data: FigureData) -> list[Picture]:
     order += sorted(set(table["technique"]) - set(order))
     tasks = [task for task in data.tasks if task in set(table["task"])]
     models = [model for model in data.models if model in set(table["model"])]
-    weak = table[table["technique"].isin(WEAK)]
-    by_model = table if weak.empty else weak
-    names_weak = [name for name in WEAK if name in set(weak["technique"])]
-    of_what = " and ".join(names_weak)
+    # Which techniques are averaged, as in the summary of `memloc control`.
+    usual = [name for name in DEFAULT_METHODS if name in order] or order
+    weak = [name for name in WEAK if name in order] or order
+    of_what = " and ".join(weak) if set(weak) <= set(WEAK) else ""
     looks = data.technique_looks
-    parts: list[tuple[str, pd.DataFrame, str, dict[str, tuple[str, str]]]] = [
-        ("by technique", table, "technique", {t: (t, looks[t].colour) for t in order}),
+    parts: list[tuple[str, list[str], str, dict[str, tuple[str, str]]]] = [
+        ("by technique", order, "technique", {t: (t, looks[t].colour) for t in order}),
         (
             "by task",
-            table,
+            usual,
             "task",
             {t: (data.task_names[t], data.task_looks[t].colour) for t in tasks},
         ),
         (
             "by model",
-            by_model,
+            weak,
             "model",
             {m: (data.model_names[m], MODEL_COLOUR) for m in models},
         ),
@@ -52,8 +54,8 @@ def draw(data: FigureData) -> list[Picture]:
     widths = [max(2.5, len(names)) + 0.8 for *_, names in parts]
     figure = new_figure(DOUBLE, 2.1)
     panels = figure.subplots(1, 3, sharey=True, width_ratios=widths)
-    for panel, (title, rows, column, names) in zip(panels, parts, strict=True):
-        _bars(panel, rows, column, names)
+    for panel, (title, techniques, column, names) in zip(panels, parts, strict=True):
+        _bars(panel, score(table, column, techniques), column, names)
         panel.set_title(title)
     if of_what:
         panels[2].set_xlabel(f"({of_what})")
@@ -65,12 +67,12 @@ def draw(data: FigureData) -> list[Picture]:
         Line2D([], [], color="black", linestyle=(0, (3, 2)), linewidth=0.8, label="chance"),
     ]
     figure.legend(handles=entries, loc="outside lower center", ncols=3)
-    several = table["seed"].nunique() > 1
     caption = (
         "Control setup: share of the highest-weighted layer (accuracy@1, light) and of the two "
         "highest (accuracy@2, dark) that are among those in which memorisation was hidden, by "
-        f"technique, by task and by model{of_what and f' ({of_what} alone)'}; dashed: chance."
-        + (" Error bars: standard deviation over seeds." if several else "")
+        f"technique, by task (mean of {', '.join(usual)}) and by model"
+        f"{of_what and f' ({of_what} alone)'}; dashed: chance. Error bars: 95% bootstrap intervals "
+        "over control models."
     )
     return [Picture("", figure, caption)]
 
@@ -78,20 +80,18 @@ def draw(data: FigureData) -> list[Picture]:
 def _bars(
     panel: Axes, rows: pd.DataFrame, column: str, names: Mapping[str, tuple[str, str]]
 ) -> None:
-    by_seed = rows.groupby([column, "k", "seed"])["accuracy"].mean()
-    groups = by_seed.groupby(level=[column, "k"])
-    means, spreads = groups.mean(), groups.std()
+    scores = rows.set_index([column, "k"])
     for place, (name, (_, colour)) in enumerate(names.items()):
         for k, offset in ((1, -BAR / 2), (2, BAR / 2)):
-            if (name, k) not in means.index:
+            if (name, k) not in scores.index:
                 continue
-            mean, spread = float(means[name, k]), float(spreads[name, k])
+            mean, low, high = scores.loc[(name, k), ["accuracy", "low", "high"]].to_numpy(float)
             panel.bar(
                 place + offset,
                 mean,
                 BAR,
                 color=lighter(colour) if k == 1 else colour,
-                yerr=None if np.isnan(spread) else spread,
+                yerr=None if np.isnan(low) else [[mean - low], [high - mean]],
                 error_kw={"elinewidth": 0.6, "ecolor": "black"},
             )
     # Models of different depth have different chances.
