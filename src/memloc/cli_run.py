@@ -24,6 +24,7 @@ from memloc.cli_options import (
     Json,
     KeepClean,
     LabelColumn,
+    LowMemory,
     MaxTokens,
     OriginalColumn,
     PairColumn,
@@ -128,6 +129,7 @@ def run_command(
     shapley_orders: ShapleyOrders = 400,
     set_option: Set = None,
     cache_memory: CacheMemory = "1GB",
+    low_memory: LowMemory = False,
     explain: Explain = None,
     generalisation: Annotated[
         bool,
@@ -223,7 +225,14 @@ def run_command(
     check_workers(workers)
     memory = parse_bytes(cache_memory)
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run(config, runs, workers, make_progress(Console(stderr=True)), memory)
+        result = run(
+            config,
+            runs,
+            workers,
+            make_progress(Console(stderr=True)),
+            cache_memory=memory,
+            low_memory=low_memory,
+        )
     if as_json:
         print_json(result.summary)
         report_failures(result.summary)
