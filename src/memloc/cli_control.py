@@ -21,6 +21,7 @@ from memloc.cli_options import (
     GradientObjective,
     Json,
     KeepClean,
+    LowMemory,
     MaxTokens,
     PerExample,
     ProbeEpochs,
@@ -133,6 +134,7 @@ def control_command(
     shapley_orders: ShapleyOrders = 400,
     set_option: Set = None,
     cache_memory: CacheMemory = "1GB",
+    low_memory: LowMemory = False,
     runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
     workers: Annotated[
         int | None, option("--workers", "Processes, each with one thread (default: cores).")
@@ -192,7 +194,8 @@ def control_command(
         device=device,
     )
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run_control(config, runs, workers, make_progress(Console(stderr=True)), memory)
+        progress = make_progress(Console(stderr=True))
+        result = run_control(config, runs, workers, progress, memory, low_memory)
     if as_json:
         print_json(result.summary)
         report_failures(result.summary)

@@ -21,6 +21,7 @@ from memloc.cli_options import (
     Json,
     KeepClean,
     LabelColumn,
+    LowMemory,
     MaxTokens,
     OriginalColumn,
     PairColumn,
@@ -139,6 +140,7 @@ def localise_command(
     shapley_orders: ShapleyOrders = 400,
     set_option: Set = None,
     cache_memory: CacheMemory = "1GB",
+    low_memory: LowMemory = False,
     explain: Explain = None,
     workers: Annotated[
         int | None,
@@ -228,6 +230,7 @@ def localise_command(
             work=out / "store",
             workers=workers,
             cache_memory=memory,
+            low_memory=low_memory,
             progress=make_progress(Console(stderr=True)),
             explain=explain,
         )

@@ -97,7 +97,10 @@ CacheMemory = Annotated[
     str,
     option("--cache-memory", "States a process keeps in memory; more go to a file.", TECHNIQUES),
 ]
-
+LowMemory = Annotated[
+    bool,
+    option("--low-memory", "Layers of θ_O stay in a file until needed; same results.", TECHNIQUES),
+]
 
 Explain = Annotated[
     bool | None,

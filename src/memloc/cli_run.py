@@ -24,6 +24,7 @@ from memloc.cli_options import (
     Json,
     KeepClean,
     LabelColumn,
+    LowMemory,
     MaxTokens,
     OriginalColumn,
     PairColumn,
@@ -129,6 +130,7 @@ def run_command(
     shapley_orders: ShapleyOrders = 400,
     set_option: Set = None,
     cache_memory: CacheMemory = "1GB",
+    low_memory: LowMemory = False,
     explain: Explain = None,
     generalisation: Annotated[
         bool,
@@ -225,7 +227,14 @@ def run_command(
     check_workers(workers)
     memory = parse_bytes(cache_memory)
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run(config, runs, workers, make_progress(Console(stderr=True)), memory)
+        result = run(
+            config,
+            runs,
+            workers,
+            make_progress(Console(stderr=True)),
+            cache_memory=memory,
+            low_memory=low_memory,
+        )
     report = write_beside(result.folder)
     if report and open_it:
         open_report(report)

@@ -67,6 +67,7 @@ def run_control(
     workers: int | None = None,
     progress: Progress | None = None,
     cache_memory: int | None = None,
+    low_memory: bool = False,
 ) -> ControlResult:
     """Train control models, apply the techniques, score them; what is stored is not done again.
 
@@ -76,6 +77,7 @@ def run_control(
         workers: Processes, each with one thread; None takes one per core.
         progress: Where to show how far it is, and what it will cost.
         cache_memory: Bytes of states that a process keeps in memory; more go to a file.
+        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
@@ -101,7 +103,7 @@ def run_control(
             _look(executor, one, source, config, methods, progress)
             for one, source in zip(config.models, sources, strict=True)
         ]
-        where = {"device": device, "cache_memory": cache_memory}
+        where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
         cells, weights_size = _plan(config, looks, tasks, auxiliary, executor, where)
         jobs = all_jobs(cells)
         waiting = [job for job in jobs if not store.has(*job.artefact)]

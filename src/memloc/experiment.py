@@ -42,6 +42,7 @@ def run(
     workers: int | None = None,
     progress: Progress | None = None,
     cache_memory: int | None = None,
+    low_memory: bool = False,
 ) -> RunResult:
     """Flip labels, fine-tune, localise; whatever is already in the store is not computed again.
 
@@ -51,6 +52,7 @@ def run(
         workers: Processes, each with one thread; None takes one per core.
         progress: Where to show how far it is.
         cache_memory: Bytes of states that a process keeps in memory; more go to a file.
+        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
@@ -79,7 +81,7 @@ def run(
         chosen_windows(n_layers, config.techniques.window_sizes)
         check_pooling(config.methods, facts["pooling"])
         parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
-        where = {"device": device, "cache_memory": cache_memory}
+        where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
         plan = plan_run(config, write_task(store, task), source, n_layers, where, parts)
         splits = first_round(plan.splits, config.generalisation)
         outcome = executor.execute([*plan.jobs, *splits], progress)

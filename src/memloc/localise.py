@@ -75,6 +75,7 @@ def localise_folders(
     work: Path | None = None,
     workers: int = 1,
     cache_memory: int | None = None,
+    low_memory: bool = False,
     progress: Progress | None = None,
     explain: bool | None = None,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
@@ -93,6 +94,7 @@ def localise_folders(
             None keeps nothing.
         workers: Processes, each with one thread.
         cache_memory: Bytes of states that a process keeps in memory; more go to a file.
+        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
         progress: Where to show how far it is.
         explain: Whether to follow noisy examples through the layers; None: if it is possible.
 
@@ -137,7 +139,7 @@ def localise_folders(
             training,
             techniques,
             checked.n_layers,
-            {"device": device, "cache_memory": cache_memory},
+            {"device": device, "cache_memory": cache_memory, "low_memory": low_memory},
             sources,
         )
         frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
@@ -198,36 +200,54 @@ def _check(
             f"{data} has no column with the original labels; name it with --original-label-column"
         )
     first = _load(given.memorised, device, training.max_tokens)
-    for other in (given.original, given.near_ceiling, given.pretrained):
-        if other is None:
-            continue
-        new_head = other is given.pretrained
-        second = load_classifier(
-            resolve(other),
-            other,
-            n_labels=_n_labels(first.blocks) if new_head else None,
-            max_tokens=training.max_tokens,
-        )
-        names = given.memorised.name, other.name
-        check_same_shape(first.blocks, second.blocks, *names, compare_names=not new_head)
-        if first.codec.tokenizer.get_vocab() != second.codec.tokenizer.get_vocab():
-            raise ModelError(
-                f"the tokenisers of {names[0]!r} and {names[1]!r} have different vocabularies; "
-                "give two models fine-tuned from the same one"
-            )
     check_pooling(methods, first.blocks.pooling)
     examples = label_examples(examples, first.blocks, data)
     noisy = examples[examples["noisy"]]
     check_enough_examples(methods, len(noisy), len(examples) - len(noisy))
     encoded = encode(noisy, first.codec, given.memorised.pair_format)
     answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
-    return _Checked(
+    checked = _Checked(
         Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0]),
         first.blocks.n_layers,
         type(first.blocks.model).__name__,
         first.blocks.pooling,
         int((answers == noisy["label"].to_numpy()).sum()),
     )
+    facts = _Facts.of(first)
+    del first  # models are large: one at a time
+    for other in (given.original, given.near_ceiling, given.pretrained):
+        if other is not None:
+            new_head = other is given.pretrained
+            n_labels = len(facts.class_names) if new_head else None
+            theirs = _Facts.of(
+                load_classifier(
+                    resolve(other), other, n_labels=n_labels, max_tokens=training.max_tokens
+                )
+            )
+            check_fit(facts, theirs, given.memorised.name, other.name, compare_names=not new_head)
+    return checked
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What models must have in common to exchange layers."""
+
+    architecture: str
+    n_layers: int
+    class_names: list[str]
+    shapes: dict[str, tuple[int, ...]]
+    vocabulary: dict[str, int]
+
+    @classmethod
+    def of(cls, classifier: Classifier) -> _Facts:
+        blocks = classifier.blocks
+        return cls(
+            type(blocks.model).__name__,
+            blocks.n_layers,
+            _names(blocks),
+            {key: tuple(value.shape) for key, value in blocks.model.named_parameters()},
+            classifier.codec.tokenizer.get_vocab(),
+        )
 
 
 def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.DataFrame:
@@ -279,8 +299,8 @@ def _n_labels(model: BlockModel) -> int:
     return int(config.num_labels)
 
 
-def check_same_shape(
-    one: BlockModel, other: BlockModel, name: str, other_name: str, *, compare_names: bool = True
+def check_fit(
+    one: _Facts, other: _Facts, name: str, other_name: str, *, compare_names: bool = True
 ) -> None:
     """Two models can exchange layers only if all their parameters have the same shape.
 
@@ -288,23 +308,25 @@ def check_same_shape(
         ModelError: Naming the first difference.
     """
     facts: dict[str, tuple[Any, Any]] = {
-        "architecture": (type(one.model).__name__, type(other.model).__name__),
+        "architecture": (one.architecture, other.architecture),
         "number of layers": (one.n_layers, other.n_layers),
-        "number of classes": (_n_labels(one), _n_labels(other)),
+        "number of classes": (len(one.class_names), len(other.class_names)),
     }
     if compare_names:
-        facts["list of class names"] = (_names(one), _names(other))
-    shapes = [
-        {key: tuple(value.shape) for key, value in m.model.named_parameters()} for m in (one, other)
-    ]
-    for key in shapes[0] | shapes[1]:
-        facts[f"shape of {key}"] = (shapes[0].get(key, "none"), shapes[1].get(key, "none"))
+        facts["list of class names"] = (one.class_names, other.class_names)
+    for key in one.shapes | other.shapes:
+        facts[f"shape of {key}"] = (one.shapes.get(key, "none"), other.shapes.get(key, "none"))
     for what, (mine, theirs) in facts.items():
         if mine != theirs:
             raise ModelError(
                 f"the models do not fit each other: {what} is {mine} in {name!r} but {theirs} in "
                 f"{other_name!r}; give models that were fine-tuned from the same one"
             )
+    if one.vocabulary != other.vocabulary:
+        raise ModelError(
+            f"the tokenisers of {name!r} and {other_name!r} have different vocabularies; "
+            "give two models fine-tuned from the same one"
+        )
 
 
 def _load(config: ModelConfig, device: str, max_tokens: int) -> Classifier:

@@ -351,10 +351,10 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up(
     assert order(free, store) == [
         "θ_O: train on original labels",
         "θ_M: train on perturbed labels",
-        "swapping",
         "frozen model: train the head alone",
-        "probing",
+        "swapping",
         "gradients",
+        "probing",
         "states of θ_M",
         "states of θ_P",
         # A process goes up through the layers with its stored states.

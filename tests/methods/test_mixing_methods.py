@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from memloc.analysis.shapley import sampled_shapley
+from memloc.analysis.windows import all_windows
 from memloc.config import ShapleyConfig, TechniquesConfig
 from memloc.data.encode import encode
 from memloc.methods import shapley as shapley_module
 from memloc.methods.base import Context, MethodFailed
 from memloc.methods.patching import Patching
 from memloc.methods.shapley import Shapley
+from memloc.methods.swapping import expected_block_passes, swap_all_windows
+from memloc.models import mixing
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec
 from memloc.models.mixing import predict_mixtures
@@ -71,6 +75,42 @@ def test_mixtures_share_the_layers_that_they_have_in_common() -> None:
     )
     # Five layers of the first two, then one each; six of the third.
     assert found.block_passes == (5 + 2 + 6) * found.batches
+
+
+@pytest.mark.parametrize("limit", [1, 20_000, 100_000])
+@pytest.mark.parametrize("architecture", ["bert", "gpt_neox"])
+def test_mixtures_of_one_example_that_are_too_many_are_divided(
+    architecture: str, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = make_context(architecture, 6, n=12)
+    own, other = context.model("memorised"), context.model("original")
+    whole = swap_all_windows(own, other, context.encoded)
+    held: list[int] = []
+    advance = mixing._Lockstep._advance
+
+    def watch(run: Any, states: torch.Tensor, chosen: Any, into: torch.Tensor, *more: Any) -> None:
+        held.append(states.nbytes + into.nbytes)
+        advance(run, states, chosen, into, *more)
+
+    monkeypatch.setattr(mixing._Lockstep, "_advance", watch)
+    monkeypatch.setattr(mixing, "STATE_BYTES", limit)
+    divided = swap_all_windows(own, other, context.encoded)
+    assert np.array_equal(divided.predicted, whole.predicted)
+    assert np.array_equal(divided.unmodified, whole.unmodified)
+    one_mixture = 2 * int(context.encoded.lengths.max()) * 32 * 4
+    assert max(held) <= max(limit, one_mixture) + one_mixture
+    assert divided.block_passes > whole.block_passes
+
+
+def test_parts_of_all_windows_have_little_to_compute_twice() -> None:
+    windows = all_windows(24)
+    swapped = np.array([[layer in window.layers for layer in range(1, 25)] for window in windows])
+    parts = mixing.divide(swapped, 10)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(windows)))
+    assert {len(part) for part in parts} == {30}
+    trees = [mixing._Tree.of(swapped[part]) for part in parts]
+    passes = sum(len(rows) for tree in trees for rows in (*tree.stay, *tree.swap))
+    assert passes < 1.1 * (expected_block_passes(24) - 24)
 
 
 def test_shapley_values_are_those_of_all_mixtures_and_add_up() -> None:

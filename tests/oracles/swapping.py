@@ -30,17 +30,32 @@ def swap_all_windows_plainly(
     """Predictions per window (first, last); (0, 0) is the unmodified model."""
     n_layers = len(memorised.get_submodule(prefix))
     windows = [(0, 0)] + [(a, b) for a in range(1, n_layers + 1) for b in range(a, n_layers + 1)]
+    found = swap_plainly(memorised, original, prefix, tokenizer, texts, windows, batch)
+    return {window: logits.argmax(dim=-1).tolist() for window, logits in found.items()}
+
+
+def swap_plainly(
+    memorised: Any,
+    original: Any,
+    prefix: str,
+    tokenizer: Any,
+    texts: list[Any],
+    windows: Iterable[tuple[int, int]],
+    batch: int = 8,
+    dtype: torch.dtype | None = None,
+) -> dict[tuple[int, int], torch.Tensor]:
+    """Logits [examples, classes] per window, with matrix products in `dtype` if it is given."""
     model = copy.deepcopy(memorised).eval()
-    predictions: dict[tuple[int, int], list[int]] = {}
+    found: dict[tuple[int, int], torch.Tensor] = {}
     for first, last in windows:
         layers = range(first, last + 1) if first else range(0)
         model.load_state_dict(mixed_state_dict(memorised, original, prefix, layers))
-        predicted: list[int] = []
+        parts = []
         for start in range(0, len(texts), batch):
             inputs = tokenizer(
                 texts[start : start + batch], padding=True, truncation=True, return_tensors="pt"
             )
-            with torch.no_grad():
-                predicted += model(**inputs).logits.argmax(dim=-1).tolist()
-        predictions[first, last] = predicted
-    return predictions
+            with torch.no_grad(), torch.autocast("cpu", dtype=dtype, enabled=dtype is not None):
+                parts.append(model(**inputs).logits.float())
+        found[first, last] = torch.cat(parts)
+    return found

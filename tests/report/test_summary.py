@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -140,20 +141,49 @@ def test_seeds_are_averaged_and_kept() -> None:
     assert result["m_cog_per_seed"][0] < 2 < result["m_cog_per_seed"][1]
 
 
-@pytest.mark.parametrize("n", [1, 2, 6, 12, 16, 24, 48])
-@pytest.mark.parametrize("colour", [True, False])
-def test_the_heat_map_fits_80_columns_at_any_depth(n: int, colour: bool) -> None:
-    matrix = [[(size + layer) / (2 * n) for layer in range(n)] for size in range(n)]
+def printed(what: Any, colour: bool = False) -> list[str]:
     stream = io.StringIO()
-    console = Console(file=stream, width=80, force_terminal=colour, color_system="truecolor" if colour else None)  # fmt: skip  # noqa: E501
-    console.print(heat_map(matrix))
-    result = {"layers": n, "layer_weights": [1 / n] * n, "m_cog": n / 2, "m_cog_spread": 0.1}
-    console.print(profiles(dict.fromkeys(("swapping", "retraining", "gradients", "b"), result)))
-    lines = stream.getvalue().splitlines()
+    system = "truecolor" if colour else None
+    Console(file=stream, width=80, force_terminal=colour, color_system=system).print(what)
     assert ("\x1b[" in stream.getvalue()) == colour
-    if not colour:
-        assert max(map(len, lines)) <= 78
-        assert len(lines) == 2 * n + 3
+    return stream.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("n", [1, 2, 6, 12, 16, 18, 24, 25, 48, 50, 96, 130])
+def test_the_heat_map_fits_80_columns_at_any_depth(n: int) -> None:
+    matrix = [[(size + layer) / (2 * n) for layer in range(n)] for size in range(n)]
+    printed(heat_map(matrix), colour=True)
+    lines = printed(heat_map(matrix))
+    assert max(map(len, lines)) <= 78  # it is indented by two
+    cells = -(-n // -(-n // 24))
+    above = next(i for i, line in enumerate(lines) if line.startswith("layer"))
+    rows = [line.removeprefix("size").split() for line in lines[above + 1 :]]
+    assert [len(row) for row in rows] == [1 + cells] * cells  # so no two numbers touch
+    result = {"layers": n, "layer_weights": [1 / n] * n, "m_cog": n / 2, "m_cog_spread": 0.1}
+    bars = printed(profiles(dict.fromkeys(("swapping", "retraining", "gradients", "b"), result)))
+    assert max(map(len, bars)) <= 78
+    assert len(bars) == n + 2
+
+
+def test_cells_of_deep_models_are_means_over_layers_and_sizes() -> None:
+    matrix: list[list[float | None]] = [
+        [size / 100 + layer / 10 for layer in range(30)] for size in range(30)
+    ]
+    matrix[1][0] = None
+    lines = printed(heat_map(matrix))
+    assert "a cell is the mean of 2 layers and 2 sizes" in lines[0]
+    assert lines[1].split()[:4] == ["layer", "1", "3", "5"]
+    # Sizes 1 and 2, layers 1 and 2 without the missing one; then layers 3 and 4.
+    values = [(0 + 10 + 11) / 3, (20 + 30 + 21 + 31) / 4]
+    assert lines[-1].split()[:4] == ["size", "1", *(f"{value:.0f}" for value in values)]
+
+
+def test_sizes_that_were_not_tried_have_no_row_in_the_heat_map() -> None:
+    matrix: list[list[float | None]] = [[None] * 24 for _ in range(24)]
+    matrix[23], matrix[0] = [1.0] * 24, [0.25] * 24
+    note, _, *rows = printed(heat_map(matrix))
+    assert "█ is 100" in note
+    assert [row.split() for row in rows] == [["24", *"█" * 24], ["1", *["25"] * 24]]
 
 
 def test_nothing_is_said_of_window_sizes_that_were_not_tried() -> None:

@@ -33,6 +33,23 @@ def test_an_artefact_comes_back_as_it_was_written(tmp_path: Path) -> None:
     assert "torch" in artefact.manifest["versions"]
 
 
+def test_tensors_come_one_after_the_other_with_their_values(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    tensors = {
+        "b": torch.randn(3, 2),
+        "a": torch.arange(5),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "empty": torch.empty(0, 4),
+    }
+    with store.write("kind", "k", {}) as draft:
+        draft.tensors("weights.safetensors", tensors)
+    found = list(store.open("kind", "k").each_tensor("weights.safetensors"))
+    assert sorted(name for name, _ in found) == sorted(tensors)
+    for name, value in found:
+        assert value.dtype == tensors[name].dtype
+        assert torch.equal(value, tensors[name])
+
+
 def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with pytest.raises(RuntimeError), store.write("kind", "k", {}) as draft:

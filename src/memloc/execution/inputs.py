@@ -6,8 +6,11 @@ model) usually needs the same.
 
 from __future__ import annotations
 
+import gc
 import json
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 from typing import Any, get_args
 
 import torch
@@ -20,8 +23,9 @@ from memloc.execution.job import Job
 from memloc.execution.tasks import read_task
 from memloc.methods.base import CACHE_MEMORY, Context, Role, StatesOf
 from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, load_classifier, set_padding
+from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
 from memloc.models.names import ModelSource
+from memloc.models.on_demand import LayersOnDemand
 from memloc.store.store import Store
 
 _kept: dict[str, Context] = {}
@@ -42,27 +46,16 @@ def context_for(job: Job, store: Store) -> Context:
 def forget_context() -> None:
     """Free the memory."""
     _kept.clear()
+    gc.collect()  # models may hold themselves in a circle, and the next must not come beside them
 
 
 def _make_context(job: Job, store: Store) -> Context:
     task = read_task(store, job.needs["data"])
-
-    # Inputs are encoded the way of the model that memorised, or of the only one there is.
-    reference: Role = next(
-        (r for r in get_args(Role) if r in job.needs or r in job.where["models"]), "pretrained"
-    )
-
-    @cache
-    def classifier(role: Role) -> Classifier:
-        found = _load_role(job, store, task, role)
-        if role != reference:
-            # Heads find the last real token by the padding id, so all must know the same one.
-            set_padding(found.blocks.model, classifier(reference).codec.pad_id)
-        return found
+    models = _Models(job, store, task)
 
     @cache
     def encoded() -> Encoded:
-        codec = classifier(reference).codec
+        codec = models.get(models.reference).codec
         return encode(task.train, codec, job.identity["model"]["pair_format"])
 
     @cache
@@ -74,15 +67,50 @@ def _make_context(job: Job, store: Store) -> Context:
     return Context(
         task.train,
         encoded,
-        lambda role: classifier(role).blocks,
+        lambda role: models.get(role).blocks,
         states,
         job.where["layers"],
         seed=job.identity.get("seed", 0),
         training=TrainingConfig(**job.identity["training"]),
         techniques=TechniquesConfig(**job.identity.get("settings", {})),
         cache_memory=CACHE_MEMORY if memory is None else memory,
-        cache_folder=store.root / ".cache",
+        cache_folder=_cache_folder(store),
     )
+
+
+class _Models:
+    """The models of a job, loaded when one is first asked for."""
+
+    def __init__(self, job: Job, store: Store, task: Task) -> None:
+        self.job, self.store, self.task = job, store, task
+        self.roles = [r for r in get_args(Role) if r in job.needs or r in job.where["models"]]
+        self.reference: Role = self.roles[0] if self.roles else "pretrained"
+        """Inputs are encoded the way of the model that memorised, or of the only one there is."""
+        self.low_memory = job.where.get("low_memory", False) and "original" in self.roles
+        self.loaded: dict[Role, Classifier] = {}
+
+    def get(self, role: Role) -> Classifier:
+        # The layers of θ_O are in their file before another model comes.
+        first: list[Role] = ["original"] if self.low_memory else []
+        wanted = dict.fromkeys([*first, self.reference, role])
+        new = [each for each in wanted if each not in self.loaded]
+        for each in new:
+            found = _load_role(self.job, self.store, self.task, each)
+            if each == "original" and self.low_memory:
+                LayersOnDemand(found.blocks, _cache_folder(self.store))
+            self.loaded[each] = found
+        reference = self.loaded[self.reference]
+        for each in new:
+            if each != self.reference:
+                blocks = self.loaded[each].blocks
+                # Heads find the last real token by the padding id, so all must know the same one.
+                set_padding(blocks.model, reference.codec.pad_id)
+                share_embeddings(blocks, reference.blocks)
+        return self.loaded[role]
+
+
+def _cache_folder(store: Store) -> Path:
+    return store.root / ".cache"
 
 
 def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
@@ -94,7 +122,7 @@ def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
         return classifier
     artefact = store.open(*job.needs[role])
     name = "near_ceiling" if role == "near_ceiling" else "final"
-    put_weights(classifier.blocks, artefact.tensors(f"{name}.safetensors"))
+    put_weights(classifier.blocks, artefact.each_tensor(f"{name}.safetensors"))
     return classifier
 
 
@@ -117,9 +145,9 @@ def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int
     )
 
 
-def put_weights(model: BlockModel, weights: dict[str, torch.Tensor]) -> None:
+def put_weights(model: BlockModel, weights: Iterable[tuple[str, Tensor]]) -> None:
     """Overwrite parameters in place; the rest stays pre-trained."""
     parameters = dict(model.model.named_parameters())
     with torch.no_grad():
-        for name, value in weights.items():
+        for name, value in weights:
             parameters[name].copy_(value)

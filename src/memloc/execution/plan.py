@@ -30,12 +30,6 @@ SPLIT_SEED = 1
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
-PASSES = {
-    **{"swapping": 12.0, "gradients": 4.0, "probing": 6.0},
-    **{"shapley": 1.0, "patching": 0.3, "centroids": 0.1, "class_probes": 12.0},
-}
-"""Rough cost of a technique or an explanation, in passes of the data through the model."""
-
 Artefact = tuple[str, str]
 
 
@@ -155,7 +149,7 @@ class Planner:
                 f"{name.replace('_', ' ')}{of}",
                 {**identity, "settings": settings, **self.looks()},
                 {need: job.artefact for need, job in jobs.items()},
-                PASSES[name],
+                rough_passes(name, self.n_layers),
             )
         return results, tuple(states)
 
@@ -215,7 +209,7 @@ class Planner:
                     f"{name}{of}",
                     {**identity, "settings": settings, **self.looks()},
                     needs,
-                    PASSES.get(name, 5.0),
+                    rough_passes(name, self.n_layers),
                     roles,
                 )
                 continue
@@ -331,6 +325,21 @@ def plan_run(
         seeds.append(planner.seed_jobs(config.methods, explanations, seed, models, of, trainings))
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
     return RunPlan(frozen, tuple(seeds), splits)
+
+
+def rough_passes(name: str, n_layers: int) -> float:
+    """Rough cost of a technique or an explanation, in passes of the data through the model."""
+    noisy = 0.15
+    mixtures = min(2.0 ** min(n_layers, 60) / n_layers, 25 * n_layers)
+    return {
+        "swapping": n_layers**2 / 6 + n_layers / 2 + 1,
+        "gradients": 4.0,
+        "probing": 1.0 * n_layers,
+        "shapley": 2 * noisy * mixtures,
+        "patching": noisy * n_layers / 3,
+        "centroids": 0.1,
+        "class_probes": 2.0 * n_layers,
+    }.get(name, 5.0)
 
 
 def words(window: Window) -> str:

@@ -59,6 +59,8 @@ class BlockModel:
         self.stack_path, self.stack = find_stack(model, blocks)
         self._accepts_use_cache = "use_cache" in inspect.signature(model.forward).parameters
         self._output_arity: list[int] = [0] * len(self.stack)
+        self.before_use: Callable[[int], None] | None = None
+        """Brings a layer into memory, if it may be elsewhere (`memloc.models.on_demand`)."""
         findings = examine(self)
         self.groups: ParameterGroups = findings.groups
         self.pooling: str = findings.pooling
@@ -87,7 +89,13 @@ class BlockModel:
         return pad
 
     def block(self, layer: int) -> nn.Module:
-        """The module of a layer (1..L)."""
+        """The module of a layer (1..L), with its weights in memory."""
+        module = self._module(layer)
+        if self.before_use is not None:
+            self.before_use(layer)
+        return module
+
+    def _module(self, layer: int) -> nn.Module:
         if not 1 <= layer <= self.n_layers:
             raise ModelError(
                 f"layer {layer} does not exist; the model has layers 1 to {self.n_layers}"
@@ -148,7 +156,7 @@ class BlockModel:
         def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
             kept.append(_hidden_output(output))
 
-        handle = self.block(last).register_forward_hook(keep_output)
+        handle = self._module(last).register_forward_hook(keep_output)
         try:
             with self.only_layers(range(first, last + 1), state):
                 self.logits(batch)
@@ -206,14 +214,14 @@ class BlockModel:
 
             if state is not None:
                 hook = _injection(state)
-                entry = self.block(min(layers, default=1))
+                entry = self._module(min(layers, default=1))
                 undo.callback(entry.register_forward_pre_hook(hook, with_kwargs=True).remove)
             yield
 
     @contextmanager
     def swapped(self, blocks: Mapping[int, nn.Module]) -> Iterator[None]:
         """Inside, the given layers are other modules; no weight is copied."""
-        before = {layer: self.block(layer) for layer in blocks}
+        before = {layer: self._module(layer) for layer in blocks}
         try:
             for layer, block in blocks.items():
                 self.stack[layer - 1] = block
@@ -227,7 +235,7 @@ class BlockModel:
         """Inside, `layers` are fresh copies of the pre-trained ones, free to be trained."""
         fresh = {layer: copy.deepcopy(pretrained.block(layer)) for layer in layers}
         for layer, block in fresh.items():
-            block.train(self.block(layer).training)
+            block.train(self._module(layer).training)
         with self.swapped(fresh):
             yield
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from memloc.config import ModelConfig
 from memloc.errors import ModelError
 from memloc.models.load import load_classifier
+from memloc.models.memory import shape_of, swapping_memory
 from memloc.models.names import resolve
 
 POOLING = {
@@ -33,6 +34,7 @@ def check_model(config: ModelConfig) -> dict[str, Any]:
         return sum(sizes[name] for name in names)
 
     groups = blocks.groups
+    memory = swapping_memory(shape_of(blocks.model, config.blocks), codec.max_tokens)
     return {
         "model": source.name,
         "architecture": type(blocks.model).__name__,
@@ -51,6 +53,10 @@ def check_model(config: ModelConfig) -> dict[str, Any]:
         "padding_token": codec.tokenizer.pad_token,
         "separator": codec.separator,
         "max_tokens": codec.max_tokens,
+        "swapping_memory_bytes": {
+            "two_models": memory.two_models,
+            "low_memory": memory.low_memory,
+        },
     }
 
 
@@ -77,6 +83,11 @@ def show_check(found: dict[str, Any], console: Console) -> None:
     table.add_row("longest input", f"{found['max_tokens']} tokens")
     table.add_row("swapping windows", "fast: shared between windows" if exact
                   else f"slow path: whole passes, because {found['resume_problem']}")  # fmt: skip
+    memory = {k: f"{v / 2**30:.1f} GB" for k, v in found["swapping_memory_bytes"].items()}
+    table.add_row(
+        "swapping needs",
+        f"about {memory['two_models']}; with --low-memory {memory['low_memory']}",
+    )
     table.add_row(
         "frozen model", "fast: head on stored states" if cached else "slow path: whole passes"
     )

@@ -162,6 +162,17 @@ def set_padding(model: Any, pad_id: int) -> None:
     model.config.pad_token_id = pad_id
 
 
+def share_embeddings(model: BlockModel, reference: BlockModel) -> None:
+    """Let a model use the embeddings of another one where they are equal, instead of a copy.
+
+    Fine-tuning leaves embeddings alone, so models that come from the same one cost one set of them.
+    """
+    mine, theirs = (dict(m.model.named_parameters()) for m in (model, reference))
+    for name in model.groups.embeddings:
+        if name in theirs and torch.equal(mine[name], theirs[name]):
+            mine[name].data = theirs[name].data
+
+
 def separator_of(tokenizer: Any, config: Any) -> str:
     """What stands between two sentences (section 3): SEP; EOS for OPT; otherwise a bar."""
     if tokenizer.sep_token:

@@ -10,6 +10,9 @@ windows of consecutive layers that is
     1 + i(i−1)/2 passes of the own one (nothing swapped so far, and the windows that have ended),
 
 in total L(L+1)/2 + L(L²−1)/6 + L block passes instead of L·(L(L+1)/2 + 1).
+
+If the states of a single example are too many already, the mixtures are divided into parts that
+have most of their lower layers in common; what parts share is computed in each.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from memloc.models.blocks import Batch, BlockModel
 from memloc.training.evaluate import autocast, predict_logits
 
 STATE_BYTES = 256 * 2**20
-"""Upper limit for the states of all mixtures of one batch; decides how many go together."""
+"""Upper limit for the states that are held at once; decides how many examples, and how many of
+their mixtures, go together."""
 TOKENS_PER_PASS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 """How much goes through a block at once: enough to be efficient, small enough for the cache."""
 LARGEST_BATCH = 32
@@ -73,8 +77,9 @@ def predict_mixtures(
         assert input_of is None
         with other.mode(training=False):
             return _whole_passes(own, other.stack, encoded, swapped, dtype, report)
-    tree = _Tree.of(swapped)
+    trees: dict[int, list[tuple[np.ndarray, _Tree]]] = {}
     predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
+    width = state_width(own)
     passes = batches = done = 0
     with (
         own.mode(training=False),
@@ -82,11 +87,17 @@ def predict_mixtures(
         torch.inference_mode(),
         autocast(own.device, dtype),
     ):
-        for indices in equal_length_batches(encoded, _batch_size(own, encoded, len(swapped))):
+        size = examples_at_once(len(swapped), int(encoded.lengths.max()), width)
+        for indices in equal_length_batches(encoded, size):
             batch = encoded.batch(indices.tolist(), own.device)
             run = _Lockstep(own, other.stack, batch)
             start = (input_of or own).input_state(batch)
-            predicted[:, indices] = run.logits(tree, start).argmax(dim=-1).cpu().numpy()[tree.leaf]
+            parts = -(-state_bytes(len(swapped), batch["input_ids"].numel(), width) // STATE_BYTES)
+            if parts not in trees:
+                trees[parts] = [(part, _Tree.of(swapped[part])) for part in divide(swapped, parts)]
+            for part, tree in trees[parts]:
+                answers = run.logits(tree, start).argmax(dim=-1).cpu().numpy()
+                predicted[np.ix_(part, indices)] = answers[tree.leaf]
             passes += run.block_passes
             batches += 1
             done += len(indices)
@@ -171,12 +182,27 @@ class _Lockstep:
         return self.repeated[times]
 
 
-def _batch_size(model: BlockModel, encoded: Encoded, mixtures: int) -> int:
-    embeddings = cast(Any, model.model).get_input_embeddings()
-    width = int(embeddings.weight.shape[1])
-    longest = int(encoded.lengths.max())
-    # The states before and after a layer are there at the same time.
-    return max(1, min(LARGEST_BATCH, STATE_BYTES // (2 * mixtures * longest * width * 4)))
+def state_width(model: BlockModel) -> int:
+    """Numbers per token of a state."""
+    whole = cast(Any, model.model)
+    width = getattr(whole.config.get_text_config(), "hidden_size", None)
+    return int(width or whole.get_input_embeddings().weight.shape[1])
+
+
+def state_bytes(mixtures: int, tokens: int, width: int) -> int:
+    """Of all mixtures: the states before and after a layer are there at the same time."""
+    return 2 * mixtures * tokens * width * 4
+
+
+def examples_at_once(mixtures: int, longest: int, width: int) -> int:
+    """How many examples of up to `longest` tokens go through the layers together."""
+    return max(1, min(LARGEST_BATCH, STATE_BYTES // state_bytes(mixtures, longest, width)))
+
+
+def divide(swapped: np.ndarray, parts: int) -> list[np.ndarray]:
+    """Rows of mixtures in parts of equal size; those with the same lower layers are together."""
+    order = np.lexsort(swapped.T[::-1])
+    return np.array_split(order, min(parts, len(order)))
 
 
 def _whole_passes(

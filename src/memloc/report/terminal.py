@@ -15,7 +15,8 @@ WIDTH = 80
 BAR = 24
 MOST_SIDE_BY_SIDE = 5
 """Techniques in a row."""
-SHADES = " ░▒▓█"
+MOST_CELLS = 24
+"""Of a heat map, in each direction."""
 # Dark to light, ordered in lightness, so that it also works for the colour-blind.
 RAMP = ("#20204a", "#3b2f7d", "#6d3f92", "#a34f8e", "#d4667b", "#f28f6b", "#fbc87a")
 
@@ -27,7 +28,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
     console.print(
         Text.assemble(
             ("memloc", "bold"),
-            f"  {summary['model']} ({summary['layers']} layers) on {summary['task']}: "
+            f"  {summary['model']} ({_layers(summary)}) on {summary['task']}: "
             f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
         )
     )
@@ -42,7 +43,7 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
     console.print(
         Text.assemble(
             ("memloc", "bold"),
-            f"  {summary['model']} ({summary['layers']} layers): {summary['examples']} examples, "
+            f"  {summary['model']} ({_layers(summary)}): {summary['examples']} examples, "
             f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised",
         )
     )
@@ -84,7 +85,7 @@ def _example_line(example: dict[str, Any]) -> Text:
     first, last = example["first_layer"], example["last_layer"]
     window = f"layer {first}" if first == last else f"layers {first}-{last}"
     labels = f"{example['label']} (was {example['original_label']})"
-    line = Text(f"  {window:<13}{labels}: ")
+    line = Text(f"  {window:<12} {labels}: ")
     text = " ".join(example["text"].split())
     line.append(text, style="dim")
     line.truncate(WIDTH - 1, overflow="ellipsis")
@@ -113,6 +114,10 @@ def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> 
         )
     else:
         console.print(f"Computed in {seconds:.0f} s.")
+
+
+def _layers(summary: dict[str, Any]) -> str:
+    return "1 layer" if summary["layers"] == 1 else f"{summary['layers']} layers"
 
 
 def section(title: str) -> Text:
@@ -171,34 +176,48 @@ def _percent(share: float | None, digits: int = 0) -> str | None:
 
 
 def heat_map(matrix: list[list[float | None]]) -> RenderableType:
-    """E as a grid: window size downwards, layer to the right, in per cent."""
+    """E as a grid: window size downwards, layer to the right, in per cent.
+
+    Sizes that were not looked at are left out. In deep models adjacent layers and sizes are put
+    together, so that a cell is a mean over a few of both.
+    """
     n = len(matrix)
+    step = -(-n // MOST_CELLS)
+    groups = [range(start, min(start + step, n)) for start in range(0, n, step)]
     room = WIDTH - 10
-    wide = 5 if n * 5 <= room else 4 if n * 4 <= room else 3 if n * 3 <= room else 1
-    lines = []
-    if wide > 1:
-        header = Text().append("layer   ", style="dim")
-        header.append("".join(_padded(str(layer), wide) for layer in range(1, n + 1)))
-        lines.append(header)
-    else:
-        lines.append(Text(f"layers 1 to {n}; fuller is more", style="dim"))
-    for size in range(n, 0, -1):
-        line = Text().append(f"size {size:>2} ", style="dim")
-        for value in matrix[size - 1]:
-            line.append(*_cell(value, wide))
-        lines.append(line)
+    wide = 5 if len(groups) * 5 <= room else 4 if len(groups) * 4 <= room else 3
+    notes = [f"sizes from {n} down; █ is 100"] if wide == 3 else []
+    if step > 1:
+        notes.append(f"a cell is the mean of {step} layers and {step} sizes")
+    lines = [Text("; ".join(notes), style="dim")] if notes else []
+    header = Text().append("layer" if wide == 3 else "layer   ", style="dim")
+    # Numbers of three digits would touch: then only every other.
+    shown = [str(group[0] + 1) if n < 100 or not i % 2 else "" for i, group in enumerate(groups)]
+    lines.append(header.append("".join(_padded(layer, wide) for layer in shown)))
+    for sizes in reversed(groups):
+        cells = [_mean([matrix[s][c] for s in sizes for c in columns]) for columns in groups]
+        if any(value is not None for value in cells):
+            size = sizes[0] + 1
+            line = Text().append(f"{size:>4} " if wide == 3 else f"size {size:>2} ", style="dim")
+            for value in cells:
+                line.append(*_cell(value, wide))
+            lines.append(line)
     return Group(*lines)
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _cell(value: float | None, wide: int) -> tuple[str, str]:
     if value is None:
-        return "·".rjust(wide), "dim"
-    level = min(1.0, max(0.0, value))
-    if wide == 1:
-        return SHADES[round(level * (len(SHADES) - 1))], ""
-    step = round(level * (len(RAMP) - 1))
+        return _padded("·", wide), "dim"
+    step = round(min(1.0, max(0.0, value)) * (len(RAMP) - 1))
     ink = "#ffffff" if step < 4 else "#000000"
     number = f"{value * 100:.0f}"
+    if wide == 3 and len(number) > 2:
+        number = "█"  # three digits would touch their neighbours
     return _padded(number, wide), f"{ink} on {RAMP[step]}"
 
 

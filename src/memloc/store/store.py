@@ -74,6 +74,18 @@ class Artefact:
 
         return dict(load_file(self.path / name))
 
+    def each_tensor(self, name: str) -> Iterator[tuple[str, torch.Tensor]]:
+        """Read a safetensors file one tensor after the other, never holding all of them."""
+        from safetensors import safe_open
+
+        path = self.path / name
+        with safe_open(path, framework="pt") as file:
+            keys = list(file.keys())
+        for key in keys:
+            # Opened anew for each: what is read of a mapped file stays in memory until it closes.
+            with safe_open(path, framework="pt") as file:
+                yield key, file.get_tensor(key)
+
 
 class Draft:
     """A folder being written; becomes an artefact when the `with` block ends well."""
