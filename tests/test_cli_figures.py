@@ -112,7 +112,7 @@ def test_bad_results_are_one_sentence_that_names_the_file(memloc, tmp_path: Path
         (empty, "no finished run in"),
         (tmp_path / "localised", "no finished run in"),
         (damaged.parent, str(damaged)),
-        (lacking.parent, f"{str(lacking)!r} cannot be read (it has no column 'n_layers')"),
+        (lacking.parent, f"{str(lacking)!r} cannot be read (it has no column 'k')"),
     ):
         assert_one_sentence(*memloc("figures", folder), words)
 
@@ -132,5 +132,5 @@ def test_results_of_a_newer_version_are_refused(memloc, tmp_path: Path) -> None:
         if accepted:
             assert memloc("figures", "--only", "table1")[0] == 0
         else:
-            words = f"was written by memloc {version}, and this is"
+            words = f"was written by memloc {version}, which is newer"
             assert_one_sentence(*memloc("figures", "--only", "table1"), words)

@@ -267,6 +267,9 @@ def test_every_option_that_the_source_speaks_of_exists() -> None:
         *options_of("models", "check"),
         *options_of("claims"),
         *options_of("agreement"),
+        *options_of("control"),
+        *options_of("report"),
+        *options_of("figures"),
     }
     spoken: dict[str, str] = {}
     for path in sorted(Path(memloc.__file__).parent.rglob("*.py")):

@@ -213,7 +213,8 @@ class Retrained:
     losses: list[list[float]]
     """Per epoch and step."""
     block_passes: int
-    """Forward passes of a batch through a layer."""
+    """Forward passes of a batch through a layer; without those for the states below the window,
+    which are shared by the windows that a process happens to compute."""
 
 
 def retrain_window(
@@ -230,7 +231,6 @@ def retrain_window(
     report: Report = lambda _: None,
 ) -> Retrained:
     """Reset a window to θ_P, train it on clean examples, predict the others; restore the model."""
-    passes_before = 0 if cache is None else cache.block_passes
     with (
         memorised.reset(window.layers, pretrained),
         memorised.preserved(tail_parameters(memorised, config.tail)),
@@ -239,8 +239,7 @@ def retrain_window(
         targets = labels[torch.from_numpy(rows.train)].to(memorised.device)
         losses = list(train_epochs(learner, targets, training, seed, report))
         predicted = learner.predict(rows.evaluated, training.dtype)
-    shared = 0 if cache is None else cache.block_passes - passes_before
-    return Retrained(predicted, losses, learner.block_passes + shared)
+    return Retrained(predicted, losses, learner.block_passes)
 
 
 def _cacheable(model: BlockModel, config: RetrainingConfig) -> bool:
