@@ -16,6 +16,8 @@ from memloc.models.memory import NUMBER, shape_of, shape_of_config, swapping_mem
 from memloc.models.mixing import STATE_BYTES
 from tests.tiny_models import ARCHITECTURES, tiny_model
 
+LIBRARIES = 128 * 2**20
+"""Bytes that libraries may allocate for themselves."""
 OPT_1_3B = OPTConfig(
     hidden_size=2048, num_hidden_layers=24, num_attention_heads=32, ffn_dim=8192, vocab_size=50272,
     max_position_embeddings=2048, word_embed_proj_dim=2048, num_labels=2,
@@ -66,7 +68,8 @@ def test_a_process_with_low_memory_needs_less_by_most_of_a_model(tmp_path: Path)
     assert two_models["predictions"] == low_memory["predictions"]
     layers = NUMBER * sum(shape.layers)
     assert two_models["peak"] - low_memory["peak"] > 0.7 * layers
-    # Small as this model is, what the libraries allocate for themselves counts as well.
+    # Small as this model is, what the libraries allocate for themselves counts as well; it differs
+    # between machines. `benchmarks.swapping_memory` compares a larger one.
     estimate = swapping_memory(shape, settings.tokens, settings.examples)
-    assert two_models["peak"] == pytest.approx(estimate.two_models, rel=0.3)
-    assert low_memory["peak"] == pytest.approx(estimate.low_memory, rel=0.3)
+    for found, expected in ((two_models, estimate.two_models), (low_memory, estimate.low_memory)):
+        assert 0.7 * expected < found["peak"] < expected + LIBRARIES
