@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -264,6 +265,7 @@ def test_models_check_describes_and_refuses_in_words(memloc, tiny_folder: Path) 
     assert code == 0
     for words in ("3, in encoder.layer", "the first token", "fast: shared"):
         assert words in out
+    assert re.search(r"swapping needs +about \d+ MB; with --low-memory \d+ MB", out)
     albert = tiny_model("albert", hidden_size=32, num_attention_heads=4, intermediate_size=48,
                         embedding_size=16)  # fmt: skip
     albert.save_pretrained("albert")

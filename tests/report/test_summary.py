@@ -171,7 +171,7 @@ def test_cells_of_deep_models_are_means_over_layers_and_sizes() -> None:
     ]
     matrix[1][0] = None
     lines = printed(heat_map(matrix))
-    assert "a cell is the mean of 2 layers and 2 sizes" in lines[0]
+    assert "cells are means of 2 layers and sizes" in lines[0]
     assert lines[1].split()[:4] == ["layer", "1", "3", "5"]
     # Sizes 1 and 2, layers 1 and 2 without the missing one; then layers 3 and 4.
     values = [(0 + 10 + 11) / 3, (20 + 30 + 21 + 31) / 4]
@@ -182,7 +182,7 @@ def test_sizes_that_were_not_tried_have_no_row_in_the_heat_map() -> None:
     matrix: list[list[float | None]] = [[None] * 24 for _ in range(24)]
     matrix[23], matrix[0] = [1.0] * 24, [0.25] * 24
     note, _, *rows = printed(heat_map(matrix))
-    assert "█ is 100" in note
+    assert "█ is 100 or more" in note
     assert [row.split() for row in rows] == [["24", *"█" * 24], ["1", *["25"] * 24]]
 
 

@@ -180,9 +180,9 @@ def heat_map(matrix: list[list[float | None]]) -> RenderableType:
     groups = [range(start, min(start + step, n)) for start in range(0, n, step)]
     room = WIDTH - 10
     wide = 5 if len(groups) * 5 <= room else 4 if len(groups) * 4 <= room else 3
-    notes = [f"sizes from {n} down; █ is 100"] if wide == 3 else []
+    notes = [f"from size {n} down; █ is 100 or more"] if wide == 3 else []
     if step > 1:
-        notes.append(f"a cell is the mean of {step} layers and {step} sizes")
+        notes.append(f"cells are means of {step} layers and sizes")
     lines = [Text("; ".join(notes), style="dim")] if notes else []
     header = Text().append("layer" if wide == 3 else "layer   ", style="dim")
     # Numbers of three digits would touch: then only every other.
