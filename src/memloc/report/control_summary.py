@@ -111,15 +111,19 @@ def _interpret(summary: dict[str, Any]) -> str:
     sure = [name for name, row in first.items() if row["accuracy"] >= 0.9]
     better = [n for n, row in first.items() if n not in sure and _beats_chance(row)]
     others = [name for name in first if name not in sure and name not in better]
-    parts = []
-    if sure:
-        parts.append(f"{_join(sure)} point{_s(sure)} to a hidden layer nearly always")
-    if better:
-        parts.append(f"{_join(better)} more often than chance")
-    if others:
-        parts.append(f"{_join(others)} no more often than chance")
-    sentence = "; ".join(parts)
-    return sentence[0].upper() + sentence[1:] + "." if sentence else ""
+    found = {
+        "nearly always": sure,
+        "more often than chance": better,
+        "no more often than chance": others,
+    }
+    parts = [(names, how) for how, names in found.items() if names]
+    if not parts:
+        return ""
+    names, how = parts[0]
+    sentences = [f"{_join(names)} point{_s(names)} to a hidden layer {how}"]
+    sentences += [f"{_join(names)} {how}" for names, how in parts[1:]]
+    text = "; ".join(sentences)
+    return text[0].upper() + text[1:] + "."
 
 
 def _beats_chance(row: dict[str, Any]) -> bool:

@@ -39,7 +39,9 @@ def show_control(summary: dict[str, Any], console: Console) -> None:
     console.print(section("Do techniques find the hidden layers?"))
     _show_scores(summary["by_technique"], "technique", console)
     if chance is not None:
-        console.print(f"  by chance {chance:.2f}; in brackets 95% intervals", style="dim")
+        known = any(row["low"] is not None for row in summary["by_technique"])
+        brackets = "; in brackets 95% intervals" if known else ""
+        console.print(f"  by chance {chance:.2f}{brackets}", style="dim")
     for part, what in (("by_task", "task"), ("by_model", "model")):
         scores = summary[part]
         title = f"By {what} (mean of {', '.join(scores['techniques'])})"

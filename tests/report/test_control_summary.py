@@ -1,0 +1,83 @@
+"""What the control benchmark says in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from memloc.analysis.control import CELL, accuracy_table
+from memloc.config import ControlRunConfig
+from memloc.execution.job import Job
+from memloc.report.control_summary import estimate_words, summarise_control
+
+RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]
+
+
+def summary_of(found: dict[str, list[bool]], learned: bool = True) -> dict[str, Any]:
+    """Of techniques that find the hidden layers 1+2 in some of the tasks."""
+    rows = [
+        ("minilm", 6, f"task {place}", "1+2", 1, technique, layer, weight)
+        for technique, successes in found.items()
+        for place, success in enumerate(successes)
+        for layer, weight in enumerate(RIGHT if success else WRONG, start=1)
+    ]
+    layers = pd.DataFrame(rows, columns=[*CELL, "technique", "layer", "weight"])
+    cells = layers.drop_duplicates(CELL)[CELL]
+    accuracy = 1.0 if learned else 0.8
+    trained = cells.assign(
+        state="memorised", accuracy=accuracy, learned=learned, auxiliary_accuracy=0.9
+    )
+    tables = {
+        "layers": layers,
+        "accuracy": accuracy_table(layers),
+        "trainings": trained,
+        "attempts": pd.concat([trained, trained.head(1)]),
+        "costs": cells.assign(job="memorised", seconds=2.0),
+    }
+    return summarise_control(ControlRunConfig(tasks=("a",)), tables)
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            {"swapping": [True] * 5, "gradients": [False] * 5},
+            "Swapping points to a hidden layer nearly always; gradients no more often than chance.",
+        ),
+        (
+            {"swapping": [True] * 4 + [False], "random": [True] * 5},
+            "Swapping points to a hidden layer more often than chance.",
+        ),
+        (
+            {"swapping": [False] * 4, "probing": [False] * 4},
+            "Swapping and probing point to a hidden layer no more often than chance.",
+        ),
+    ],
+)
+def test_the_sentence_says_who_finds_the_hidden_layers(found: dict, words: str) -> None:
+    assert summary_of(found)["interpretation"] == words
+
+
+def test_what_was_not_learned_is_a_caution() -> None:
+    summary = summary_of({"swapping": [True] * 5}, learned=False)
+    assert "5 of 5 trainings did not get above 0.99" in summary["caveats"][0]
+    assert summary["trainings"]["repeated"] == 1
+    assert summary_of({"swapping": [True] * 5})["caveats"] == []
+    assert "fewer than 4 control models" in summary_of({"swapping": [True] * 3})["caveats"][0]
+
+
+def test_the_estimate_counts_what_is_left_to_do() -> None:
+    jobs = [
+        Job("control", "θ_M", {"state": "memorised"}, cost=600),
+        Job("control", "θ_O", {"state": "original"}, cost=600),
+        Job("window", "w", {"n": 1}, cost=60),
+        Job("localise", "swapping", {"n": 2}, cost=60),
+    ]
+    words = estimate_words(jobs, jobs, 2, 10**9)
+    assert words.startswith("2 trainings, 1 retrained window, 1 other job: about 11:00 with 2 ")
+    assert "3.0 GB of disk" in words  # θ_M is stored twice
+    words = estimate_words(jobs, jobs[2:], 1, 10**9)
+    assert words.startswith("1 retrained window, 1 other job: about 2:00 with 1 worker ")
+    assert words.endswith("; 0.0 GB of disk; 2 jobs in the store already")
