@@ -26,6 +26,7 @@ from memloc.models.mixing import (
     TOKENS_PER_PASS,
     examples_at_once,
     state_bytes,
+    state_width,
 )
 
 NUMBER = 4
@@ -64,7 +65,6 @@ def shape_of_config(config: Any) -> Shape:
 
 def shape_of(model: nn.Module, blocks: str | None = None) -> Shape:
     """From a model, which may be without weights (on torch's device "meta")."""
-    whole: Any = model
     _, stack = find_stack(model, blocks)
     seen = {id(parameter) for parameter in stack.parameters()}
     embeddings = tail = 0
@@ -81,7 +81,7 @@ def shape_of(model: nn.Module, blocks: str | None = None) -> Shape:
         embeddings,
         tuple(sum(p.numel() for p in block.parameters()) for block in stack),
         tail,
-        int(whole.config.get_text_config().hidden_size),
+        state_width(model),
         max(max(parameter.shape, default=1) for parameter in stack.parameters()),
     )
 

@@ -79,7 +79,7 @@ def predict_mixtures(
             return _whole_passes(own, other.stack, encoded, swapped, dtype, report)
     trees: dict[int, list[tuple[np.ndarray, _Tree]]] = {}
     predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
-    width = state_width(own)
+    width = state_width(own.model)
     passes = batches = done = 0
     with (
         own.mode(training=False),
@@ -182,10 +182,10 @@ class _Lockstep:
         return self.repeated[times]
 
 
-def state_width(model: BlockModel) -> int:
+def state_width(model: nn.Module) -> int:
     """Numbers per token of a state."""
-    whole = cast(Any, model.model)
-    width = getattr(whole.config.get_text_config(), "hidden_size", None)
+    whole = cast(Any, model)
+    width = getattr(whole.config, "hidden_size", None)
     return int(width or whole.get_input_embeddings().weight.shape[1])
 
 
