@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -160,6 +161,11 @@ BAD = {
     "aux limit": (("--aux-limit", "0"), "--aux-limit 0 is not possible"),
     "model": (("--model", "./nowhere"), "does not exist"),
     "workers": (("--workers", "0"), "--workers 0"),
+    "same file name": (("--tasks", "one.csv,sub/one.csv"), "--tasks names 'one' twice"),
+    "same model name": (
+        ("--model", "./tiny-four,./sub/tiny-four"),
+        "--model names 'tiny-four' twice",
+    ),
 }
 
 
@@ -169,6 +175,9 @@ def test_bad_input_gets_one_sentence_and_leaves_nothing(
 ) -> None:
     for name in ("one", "two"):
         labelled_rows(60)[["text", "label"]].to_csv(tmp_path / f"{name}.csv", index=False)
+    (tmp_path / "sub").mkdir()
+    labelled_rows(60, seed=5)[["text", "label"]].to_csv(tmp_path / "sub" / "one.csv", index=False)
+    shutil.copytree(four_layers, tmp_path / "sub" / four_layers.name)
     before = files(tmp_path)
     arguments, words = BAD[case]
     assert_one_sentence(*memloc("control", "--model", four_layers, *QUICK, *arguments), words)

@@ -90,10 +90,12 @@ def run_control(
     for sentence in broken:
         progress.note(sentence)
     tasks, auxiliary = _load_tasks(config)
+    _check_names("--tasks", [task.name for task in (*tasks, auxiliary)])
     for task in tasks:
         noisy = int(task.train["noisy"].sum())
         check_enough_examples(methods, noisy, len(task.train) - noisy)
     sources = [resolve(one.model) for one in config.models]
+    _check_names("--model", [source.name for source in sources])
     device = pick_device(config.device)
     store = Store(runs / "store")
     store.check_writable()
@@ -164,6 +166,20 @@ def _load_tasks(config: ControlRunConfig) -> tuple[list[Task], Task]:
                 "another auxiliary task"
             )
     return tasks, auxiliary
+
+
+def _check_names(flag: str, names: Sequence[str]) -> None:
+    """Results are told apart by name.
+
+    Raises:
+        ConfigError: If two have the same.
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{flag} names {name!r} twice, and results could not be told apart; rename one, or "
+                "leave it out"
+            )
 
 
 @dataclass(frozen=True)
