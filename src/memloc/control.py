@@ -27,11 +27,13 @@ from memloc.data.load import load_task
 from memloc.data.paper import PAPER_TASKS
 from memloc.data.task import Task
 from memloc.execution.device import pick_device
+from memloc.execution.executor import Executor
 from memloc.execution.job import Job
-from memloc.execution.local import Executor, JobFailed, default_workers
+from memloc.execution.local import LocalExecutor, default_workers
 from memloc.execution.plan import Planner
 from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, in_seconds, title_of
 from memloc.execution.progress import Progress, Silent
+from memloc.execution.queue import JobFailed
 from memloc.execution.tasks import write_task
 from memloc.experiment import look_at_model, one_of_each
 from memloc.methods import (
@@ -100,7 +102,7 @@ def run_control(
     store = Store(runs / "store")
     store.check_writable()
     n_workers = workers or default_workers(device)
-    with Executor(store, n_workers) as executor:
+    with LocalExecutor(store, n_workers) as executor:
         looks = [
             _look(executor, one, source, config, methods, progress)
             for one, source in zip(config.models, sources, strict=True)

@@ -14,9 +14,11 @@ from memloc.config import ModelConfig, RunConfig
 from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.execution.device import pick_device
-from memloc.execution.local import Executor, JobFailed, Outcome, default_workers
+from memloc.execution.executor import Executor
+from memloc.execution.local import LocalExecutor, default_workers
 from memloc.execution.plan import RunPlan, model_job, plan_run
 from memloc.execution.progress import Progress, Silent
+from memloc.execution.queue import JobFailed, Outcome
 from memloc.execution.tasks import write_task
 from memloc.explain import possible_parts
 from memloc.generalise import collect_splits, first_round, further_rounds
@@ -75,7 +77,7 @@ def run(
     check_enough_examples(config.methods, noisy, len(task.train) - noisy)
     store = Store(runs / "store")
     store.check_writable()
-    with Executor(store, workers or default_workers(device)) as executor:
+    with LocalExecutor(store, workers or default_workers(device)) as executor:
         facts = look_at_model(executor, config.model, source)
         n_layers = int(facts["layers"])
         chosen_windows(n_layers, config.techniques.window_sizes)

@@ -17,9 +17,10 @@ from memloc.analysis.generalisation import (
 )
 from memloc.config import GeneralisationConfig
 from memloc.data.task import Task
+from memloc.execution.executor import Executor
 from memloc.execution.job import Job
-from memloc.execution.local import Artefact, Executor, Outcome
 from memloc.execution.progress import Progress
+from memloc.execution.queue import Artefact, Outcome
 from memloc.store.store import Store
 
 FIRST_ROUND, NEXT_ROUND = 10, 5

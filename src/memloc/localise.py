@@ -18,7 +18,7 @@ from memloc.data.encode import encode
 from memloc.data.files import read_labelled_file
 from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
-from memloc.execution.local import Executor
+from memloc.execution.local import LocalExecutor
 from memloc.execution.plan import FROZEN_SEED, Planner, RunPlan
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
@@ -146,7 +146,7 @@ def localise_folders(
         jobs = planner.seed_jobs(methods, parts, seed, {"frozen": frozen.artefact})
         needs_frozen = any("frozen" in declared(name).needs for name in methods)
         plan = RunPlan(frozen if needs_frozen else None, (jobs,))
-        executor = stack.enter_context(Executor(store, workers))
+        executor = stack.enter_context(LocalExecutor(store, workers))
         outcome = executor.execute(plan.jobs, progress or Silent())
         failures = check_failures(plan, outcome)
         tables = collect(plan, store, checked.task)

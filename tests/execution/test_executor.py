@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import resource
@@ -28,9 +29,10 @@ from memloc.config import (
 from memloc.data.load import load_task
 from memloc.execution.inputs import context_for, forget_context
 from memloc.execution.job import Job
-from memloc.execution.local import CannotGoOn, Executor
+from memloc.execution.local import LocalExecutor
 from memloc.execution.plan import RunPlan, plan_run
 from memloc.execution.progress import LogProgress, Silent, TerminalProgress, clock
+from memloc.execution.queue import CannotGoOn
 from memloc.execution.tasks import write_task
 from memloc.models.names import resolve
 from memloc.store.store import Store
@@ -121,7 +123,7 @@ def test_a_failing_job_takes_only_those_with_it_that_need_its_result(
     broken = plan.seeds[0].trainings["original"]
     left_out = plan.seeds[0].methods["swapping"]
     progress = Recorder()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(sabotaged(plan.jobs, broken), progress)
     assert outcome.failed.keys() == {broken.artefact, left_out.artefact}
     sentence = outcome.failed[broken.artefact]
@@ -136,14 +138,15 @@ def test_a_failing_job_takes_only_those_with_it_that_need_its_result(
     assert progress.titles("fail") == [broken.title]
     assert progress.titles("drop") == [left_out.title]
     assert left_out.title not in progress.titles("start")
-    details = list((store.root.parent / "failures").iterdir())
-    assert len(details) == 1
-    assert "Traceback" in details[0].read_text()
+    (record,) = (store.root.parent / "failures").glob("*.json")
+    assert json.loads(record.read_text())["reason"] == sentence
+    assert "Traceback" in record.with_suffix(".log").read_text()
 
     # Once the reason is gone, only what is missing is computed.
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(plan.jobs, Silent())
     assert (outcome.computed, outcome.failed) == (2, {})
+    assert not list((store.root.parent / "failures").iterdir())
     assert stored(store, plan.jobs) == {job.title for job in plan.jobs}
 
 
@@ -151,7 +154,7 @@ def test_a_failure_goes_through_all_that_depends_on_it(model_folder: Path, store
     plan = make_plan(model_folder, store, "swapping", "retraining", "probing")
     memorised = plan.seeds[0].trainings["memorised"]
     progress = Recorder()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(sabotaged(plan.jobs, memorised), progress)
     assert [words for words in outcome.failed.values() if words] == [
         outcome.failed[memorised.artefact]
@@ -189,7 +192,7 @@ def test_a_job_that_needs_a_failed_one_twice_over_is_left_out_once(store: Store)
     states = unknown("states", model)
     both = unknown("both", model, states)
     progress = Recorder()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute([model, states, both], progress)
     assert outcome.computed == 0
     assert progress.titles("fail") == ["model"]
@@ -199,7 +202,7 @@ def test_a_job_that_needs_a_failed_one_twice_over_is_left_out_once(store: Store)
 def test_every_failure_has_its_own_sentence(model_folder: Path, store: Store) -> None:
     plan = make_plan(model_folder, store, "gradients", seeds=(1, 2))
     broken = [seed.trainings["memorised"] for seed in plan.seeds]
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(sabotaged(plan.jobs, *broken), Silent())
     sentences = [words for words in outcome.failed.values() if words]
     assert [words.split(" failed: ")[0] for words in sentences] == [job.title for job in broken]
@@ -221,7 +224,7 @@ def test_a_store_that_cannot_be_written_ends_everything(model_folder: Path, stor
     progress = Recorder()
     with (
         unwritable(store),
-        Executor(store, 1) as executor,
+        LocalExecutor(store, 1) as executor,
         pytest.raises(CannotGoOn, match=r"θ_.* failed: cannot write to .*; free some space"),
     ):
         executor.execute(plan.jobs, progress)
@@ -232,7 +235,7 @@ def test_a_store_that_cannot_be_written_ends_everything(model_folder: Path, stor
 def test_a_full_disk_ends_everything_and_leaves_no_drafts(model_folder: Path, store: Store) -> None:
     plan = make_plan(model_folder, store, "swapping")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         try:
             resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no room for a table
             with pytest.raises(CannotGoOn, match=r"cannot write to .*too large.*--runs DIR"):
@@ -248,19 +251,24 @@ def test_a_full_disk_ends_everything_and_leaves_no_drafts(model_folder: Path, st
 
 
 class Killer(Recorder):
-    """Kills the worker of one job as soon as it says how far it is."""
+    """Kills the worker of a job as soon as it says how far it is, so often."""
 
-    def __init__(self, victim: Job, executor: Executor) -> None:
+    def __init__(self, victims: dict[str, int], executor: LocalExecutor) -> None:
         super().__init__()
-        self.victim, self.pool = victim, executor.pool
-        self.killed: int | None = None
+        self.victims, self.pool = victims, executor.pool
+        self.killed: set[int] = set()
+        self.notes: list[str] = []
 
     def advance(self, job: Job, fraction: float) -> None:
-        if job.key == self.victim.key and self.killed is None:
-            (connection,) = (c for c, busy in self.pool.busy.items() if busy.key == job.key)
-            self.killed = self.pool.processes[connection].pid
-            assert self.killed is not None
-            os.kill(self.killed, signal.SIGKILL)
+        (process,) = (w.process for w in self.pool.workers if w.job and w.job.key == job.key)
+        assert process.pid is not None
+        if self.victims.get(job.title) and process.pid not in self.killed:
+            self.victims[job.title] -= 1
+            self.killed.add(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+
+    def note(self, words: str) -> None:
+        self.notes.append(words)
 
 
 def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
@@ -270,12 +278,13 @@ def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
     # work when its first report arrives.
     plan = make_plan(model_folder, store, "swapping", "gradients", epochs=4, seeds=(1, 2))
     broken, victim = (seed.trainings["original"] for seed in plan.seeds)
+    unlucky = plan.seeds[1].trainings["memorised"]
     blocked = Recorder()
-    with Executor(store, 2) as executor:
-        assert executor.pool.processes == {}  # nothing starts before there is work
-        progress = Killer(victim, executor)
+    with LocalExecutor(store, 2) as executor:
+        assert executor.pool.workers == []  # nothing starts before there is work
+        progress = Killer({victim.title: 3, unlucky.title: 1}, executor)
         outcome = executor.execute(sabotaged(plan.jobs, broken), progress)
-        processes = list(executor.pool.processes.values())
+        processes = [worker.process for worker in executor.pool.workers]
         alive = {process.pid for process in processes if process.is_alive()}
         with unwritable(store), pytest.raises(CannotGoOn) as complaint:
             executor.execute(plan.jobs, blocked)
@@ -285,9 +294,12 @@ def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
     assert sentence.startswith("θ_O: train on original labels, seed 1 failed: ")
     assert "abacus" in sentence
     assert outcome.failed[victim.artefact] == (
-        "θ_O: train on original labels, seed 2 failed: its worker process died (exit code -9), "
-        "perhaps for lack of memory; run again with fewer --workers"
+        "θ_O: train on original labels, seed 2 failed 3 times: its worker process died (exit code "
+        "-9), perhaps for lack of memory; if so, use fewer --workers"
     )
+    again = [words for words in progress.notes if " is tried again: " in words]
+    assert len(again) == 3  # twice the one that failed in the end
+    assert sum(words.startswith(unlucky.title) for words in again) == 1
     assert sorted(progress.titles("fail")) == [broken.title, victim.title]
     assert sorted(progress.titles("drop")) == ["swapping, seed 1", "swapping, seed 2"]
     assert outcome.computed == 5
@@ -300,9 +312,9 @@ def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
     }
 
     # The dead one was replaced.
-    assert progress.killed is not None
-    assert progress.killed not in alive
-    assert len(alive) == 2
+    assert len(progress.killed) == 4
+    assert not progress.killed & alive
+    assert alive
 
     # Where nothing can be stored, nobody tries the next job.
     assert re.match(r"θ_O: .* failed: cannot write to .*; free some", str(complaint.value))
@@ -320,7 +332,7 @@ def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(
 def order(jobs: Sequence[Job], store: Store) -> list[str]:
     """In which order an executor takes jobs, which all fail at once."""
     progress = Recorder()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         executor.execute(jobs, progress)
     return progress.titles("start")
 
@@ -367,7 +379,7 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up(
 def test_a_job_waits_for_what_it_needs_however_long_it_is(model_folder: Path, store: Store) -> None:
     plan = make_plan(model_folder, store, "swapping", "gradients", epochs=1)
     progress = Recorder()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         executor.execute(list(reversed(plan.jobs)), progress)
     # Swapping is the longest job here, and the plan is in the wrong order.
     started = progress.titles("start")
@@ -455,7 +467,7 @@ def test_the_log_has_one_start_and_one_end_per_job_or_group(
 ) -> None:
     plan = make_plan(model_folder, store, "swapping", "retraining")
     stream = io.StringIO()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         executor.execute(plan.jobs, LogProgress(Console(file=stream, width=100)))
     lines = stream.getvalue().splitlines()
     assert all(re.match(r"\[ +\d+:\d\d\] (start|done)  ", line) for line in lines)
@@ -481,7 +493,7 @@ def test_the_log_notes_failures_and_no_end_of_what_did_not_end(
     plan = make_plan(model_folder, store, "swapping", "retraining")
     first = next(job for job in plan.seeds[0].parts if job.kind == "window")
     stream = io.StringIO()
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         executor.execute(sabotaged(plan.jobs, first), LogProgress(Console(file=stream, width=100)))
     text = stream.getvalue()
     assert text.count("start  retraining") == 1

@@ -13,7 +13,7 @@ import torch
 from memloc.execution import inputs
 from memloc.execution.inputs import context_for, forget_context
 from memloc.execution.job import Job
-from memloc.execution.local import Executor
+from memloc.execution.local import LocalExecutor
 from memloc.execution.progress import Silent
 from memloc.models.blocks import BlockModel
 from memloc.store.store import Store
@@ -29,7 +29,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def swapping_job(folder: Path, store: Store, low_memory: bool) -> Job:
     """With the models it needs in the store."""
     plan = make_plan(folder, store, "swapping", layers=3, low_memory=low_memory)
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         executor.execute(list(plan.seeds[0].trainings.values()), Silent())
     return plan.seeds[0].methods["swapping"]
 

@@ -18,9 +18,10 @@ from rich.console import Console
 from memloc.config import DEFAULT_METHODS, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
 from memloc.execution.kinds import KINDS, train
-from memloc.execution.local import Executor, JobFailed
+from memloc.execution.local import LocalExecutor
 from memloc.execution.plan import plan_run
 from memloc.execution.progress import LogProgress, Silent
+from memloc.execution.queue import JobFailed
 from memloc.execution.tasks import write_task
 from memloc.experiment import run
 from memloc.methods import declared, find_method, method_names
@@ -176,7 +177,7 @@ def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
     store = Store(tmp_path / "store")
     where = {"device": "nonsense", "cache_memory": None}
     plan = plan_run(settings, write_task(store, TASK), resolve(settings.model), 3, where)
-    with Executor(store, 1) as executor:
+    with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(plan.jobs, Silent())
     assert outcome.computed == 0
     assert len(outcome.failed) == len(plan.jobs)

@@ -7,6 +7,8 @@ it `needs` determine the result and so the key; `where` says how to get at the i
 from __future__ import annotations
 
 import contextlib
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -55,14 +57,29 @@ class Job:
         """Kind and key."""
         return self.kind, self.key
 
+    def to_json(self) -> str:
+        """As text, for other processes: nothing that could run code is ever sent to them."""
+        return json.dumps(vars_of(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `to_json` wrote."""
+        values = json.loads(text)
+        values["needs"] = {role: (kind, key) for role, (kind, key) in values["needs"].items()}
+        return cls(**values)
+
+
+def vars_of(job: Job) -> dict[str, Any]:
+    """The fields of a job, without what is computed from them."""
+    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
+
 
 def run_job(job: Job, store: Store, report: Report) -> None:
     """Compute a job in this process, on one thread, and store the result."""
-    from memloc.execution.kinds import KINDS
-
+    compute = _function(job.kind)
     started = time.perf_counter()
     with one_thread():
-        write = KINDS[job.kind](job, store, report)
+        write = compute(job, store, report)
     costs = {"seconds": round(time.perf_counter() - started, 3), **write.costs}
     with store.write(job.kind, job.key, job.inputs, costs) as draft:
         for name, table in write.tables.items():
@@ -73,12 +90,26 @@ def run_job(job: Job, store: Store, report: Report) -> None:
             draft.json(f"{name}.json", value)
 
 
+def _function(kind: str) -> Callable[[Job, Store, Report], Output]:
+    """What computes a kind of jobs; imported only now, as most of them bring torch."""
+    if kind == "nap":
+        from memloc.execution.nap import nap
+
+        return nap
+    from memloc.execution.kinds import KINDS
+
+    return KINDS[kind]
+
+
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
     """One thread: results do not depend on the machine, parallelism comes from independent jobs.
 
     On a busy machine, several threads that wait for each other are also far slower.
     """
+    if "torch" not in sys.modules:
+        yield
+        return
     import torch
 
     before = torch.get_num_threads()
@@ -102,7 +133,6 @@ class Output:
 def peak_memory() -> int:
     """Largest resident size of this process so far, in bytes."""
     import resource
-    import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,157 +1,77 @@
 """Run jobs on this machine: in worker processes with one thread each, or here if one is enough.
 
-Workers get jobs through a pipe and report back through it. Finished work is in the store before a
-worker says so; whatever happens to a worker, at most its job in progress is lost.
+Workers get jobs as text through a pipe and report back through it. Finished work is in the store
+before a worker says so; whatever happens to a worker, at most its job in progress is lost, and that
+is tried again.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from memloc.errors import MemlocError, StoreError
-from memloc.execution.job import Job, Report, run_job
-from memloc.execution.progress import Progress
+from memloc.execution.executor import LOOK_EVERY, Executor, attempt
+from memloc.execution.job import Job
+from memloc.execution.queue import JobQueue
 from memloc.store.store import Store
 
-Artefact = tuple[str, str]
 REPORT_EVERY = 0.2
 """Seconds between two progress messages of a worker."""
+PATIENCE = 3.0
+"""Seconds for all workers together to end when asked to; then they are killed."""
 
 
-class JobFailed(MemlocError):
-    """A job ended with an error; the message says which and why."""
-
-
-class CannotGoOn(JobFailed):
-    """A job failed in a way that all others would too, such as a full disk."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How many jobs were computed, and what went wrong with the others."""
-
-    computed: int = 0
-    failed: dict[Artefact, str] = field(default_factory=dict)
-    """The sentence for each job that failed; jobs that need it were left out."""
-
-
-class Executor:
-    """Worker processes for as long as the `with` block lasts; they start when there is work.
+class LocalExecutor(Executor):
+    """Worker processes; they start when there is work.
 
     Args:
         store: Where results go.
         workers: Processes with one thread each; 1 means to work in this process.
+        launch: See `Executor`.
+        gpus: Numbers of the GPUs to hand out, one per worker; by default workers see all.
     """
 
-    def __init__(self, store: Store, workers: int) -> None:
-        self.store, self.workers = store, workers
-        self.pool = _Pool(store)
+    def __init__(
+        self,
+        store: Store,
+        workers: int,
+        launch: str | None = None,
+        gpus: Sequence[int | str] = (),
+    ) -> None:
+        super().__init__(store, launch)
+        self.workers = workers
+        self.pool = _Pool(store, self.launch, gpus)
 
-    def __enter__(self) -> Executor:
-        """Nothing starts yet."""
-        return self
+    def work(self, queue: JobQueue) -> None:
+        """In workers, or here one after the other."""
+        if self.workers > 1:
+            self.pool.run(queue, min(self.workers, len(queue.waiting)))
+            return
+        job: Job | None = None
+        while not queue.over:
+            job = queue.take(after=job)
+            if job is None:
+                time.sleep(LOOK_EVERY)
+                queue.look_elsewhere()
+                continue
+            report = partial(queue.progress.advance, job)
+            queue.settle(job, attempt(job, self.store, report, self.launch))
 
-    def __exit__(self, *error: object) -> None:
-        """Stop the workers, and free what this process kept if it did the work."""
+    def stop(self) -> None:
+        """End the workers."""
         self.pool.stop()
-        inputs = sys.modules.get("memloc.execution.inputs")
-        if inputs is not None:
-            inputs.forget_context()
-
-    def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
-        """Compute all jobs that are not in the store yet.
-
-        A job that fails takes with it only those that need its result; the others go on.
-
-        Raises:
-            CannotGoOn: If nothing could be stored any more.
-        """
-        waiting = [job for job in jobs if not self.store.sound(*job.artefact)]
-        for words in self.store.damaged:
-            progress.note(words)
-        self.store.damaged.clear()
-        if not waiting:
-            return Outcome()
-        self.store.sweep_leftovers()
-        queue = _Queue(waiting, progress)
-        with progress.showing(waiting):
-            if self.workers > 1:
-                self.pool.run(queue, min(self.workers, len(waiting)))
-            else:
-                while job := queue.take():
-                    try:
-                        _attempt(job, self.store, partial(progress.advance, job))
-                    except CannotGoOn:
-                        raise
-                    except JobFailed as error:
-                        queue.fail(job, str(error))
-                    else:
-                        queue.finish(job)
-        return Outcome(len(queue.done), queue.failed)
-
-
-class _Queue:
-    """Jobs that wait for a worker, or for what they need."""
-
-    def __init__(self, jobs: list[Job], progress: Progress) -> None:
-        # Long jobs first, so that all workers end at about the same time. A group counts as its
-        # smallest job: many small jobs are what fills the gaps at the end.
-        rank: dict[str, float] = {}
-        for job in jobs:
-            name = job.group or job.key
-            rank[name] = min(job.cost, rank.get(name, job.cost))
-        self.waiting = sorted(jobs, key=lambda job: -rank[job.group or job.key])
-        self.progress = progress
-        self.running: set[Artefact] = set()
-        self.done: set[Artefact] = set()
-        self.failed: dict[Artefact, str] = {}
-
-    def take(self) -> Job | None:
-        """The next job that can run now."""
-        unfinished = {job.artefact for job in self.waiting} | self.running
-        for job in self.waiting:
-            if not unfinished & set(job.needs.values()):
-                self.waiting.remove(job)
-                self.running.add(job.artefact)
-                self.progress.start(job)
-                return job
-        return None
-
-    def finish(self, job: Job) -> None:
-        """It is in the store."""
-        self.running.remove(job.artefact)
-        self.done.add(job.artefact)
-        self.progress.finish(job)
-
-    def fail(self, job: Job, words: str) -> None:
-        """It cannot be computed, nor can what needs it."""
-        self.running.discard(job.artefact)
-        self.failed[job.artefact] = words
-        self.progress.fail(job, words)
-        self._drop_dependents(job)
-
-    def _drop_dependents(self, job: Job) -> None:
-        """Leave out what needs a job that failed or was left out itself."""
-        for other in [o for o in self.waiting if job.artefact in o.needs.values()]:
-            if other in self.waiting:  # it may also need another one that was just left out
-                self.waiting.remove(other)
-                self.failed[other.artefact] = ""
-                self.progress.drop(other)
-                self._drop_dependents(other)
 
 
 def default_workers(device: str) -> int:
@@ -163,34 +83,56 @@ def default_workers(device: str) -> int:
     return os.cpu_count() or 1
 
 
+class _Worker:
+    """A process and what it is busy with."""
+
+    def __init__(self, process: BaseProcess, connection: Connection, gpu: int | str | None) -> None:
+        self.process, self.connection, self.gpu = process, connection, gpu
+        self.job: Job | None = None
+        self.before: Job | None = None
+
+    def send(self, job: Job) -> None:
+        self.job = self.before = job
+        # If the worker has died meanwhile, receiving will say so.
+        with contextlib.suppress(OSError):
+            self.connection.send_bytes(job.to_json().encode())
+
+
 class _Pool:
-    """A few worker processes and what they are busy with."""
+    """A few worker processes."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self.idle: list[Connection] = []
-        self.busy: dict[Connection, Job] = {}
-        self.processes: dict[Connection, BaseProcess] = {}
+    def __init__(self, store: Store, launch: str, gpus: Sequence[int | str]) -> None:
+        self.store, self.launch = store, launch
+        self.gpus = list(gpus)
+        self.workers: list[_Worker] = []
 
-    def run(self, queue: _Queue, workers: int) -> None:
-        """Until the queue is empty."""
-        while queue.waiting or self.busy:
-            while len(self.processes) < workers:
+    def run(self, queue: JobQueue, size: int) -> None:
+        """Until the queue is over."""
+        looked = time.monotonic()
+        while not queue.over:
+            while len(self.workers) < size:
                 self._start_worker()
-            while self.idle and (job := queue.take()):
-                connection = self.idle.pop()
-                self.busy[connection] = job
-                # If the worker has died meanwhile, receiving will say so.
-                with contextlib.suppress(OSError):
-                    connection.send(job)
-            for readable in wait(list(self.busy), timeout=0.5):
+            for worker in self.workers:
+                if worker.job is None and (job := queue.take(after=worker.before)):
+                    worker.send(job)
+            busy = {worker.connection: worker for worker in self.workers if worker.job}
+            for readable in wait(list(busy), timeout=LOOK_EVERY) if busy else ():
                 assert isinstance(readable, Connection)
-                self._receive(readable, queue)
+                self._receive(busy[readable], queue)
+            if not busy and not queue.over:
+                time.sleep(LOOK_EVERY)
+            if queue.elsewhere and time.monotonic() - looked > LOOK_EVERY:
+                looked = time.monotonic()
+                queue.look_elsewhere()
 
     def _start_worker(self) -> None:
+        taken = {worker.gpu for worker in self.workers}
+        gpu = next((gpu for gpu in self.gpus if gpu not in taken), None)
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.store.root), daemon=True)
+        process = context.Process(
+            target=_work, args=(theirs, self.store.root, self.launch, gpu), daemon=True
+        )
         # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -198,57 +140,55 @@ class _Pool:
         finally:
             signal.signal(signal.SIGINT, before)
         theirs.close()
-        self.processes[ours] = process
-        self.idle.append(ours)
+        self.workers.append(_Worker(process, ours, gpu))
 
-    def _receive(self, connection: Connection, queue: _Queue) -> None:
-        job = self.busy[connection]
+    def _receive(self, worker: _Worker, queue: JobQueue) -> None:
+        job = worker.job
+        assert job is not None
         try:
-            kind, value = connection.recv()
+            kind, value = json.loads(worker.connection.recv_bytes())
         except (EOFError, OSError):
-            process = self.processes.pop(connection)
-            process.join(timeout=5)
-            del self.busy[connection]
-            connection.close()
-            queue.fail(
+            self.workers.remove(worker)
+            worker.process.join(timeout=5)
+            worker.connection.close()
+            code = worker.process.exitcode
+            queue.lost(
                 job,
-                f"{job.title} failed: its worker process died (exit code {process.exitcode}), "
-                "perhaps for lack of memory; run again with fewer --workers",
+                f"its worker process died (exit code {code}), perhaps for lack of memory; "
+                "if so, use fewer --workers",
             )
             return
         if kind == "progress":
             queue.progress.advance(job, value)
             return
-        del self.busy[connection]
-        self.idle.append(connection)
-        if kind == "done":
-            queue.finish(job)
-        elif kind == "failed":
-            queue.fail(job, value)
-        else:
-            raise CannotGoOn(value)
+        worker.job = None
+        queue.settle(job, (kind, value))
 
     def stop(self) -> None:
         """End the processes, whatever they do."""
-        for process in self.processes.values():
-            process.terminate()
-        for connection, process in self.processes.items():
-            process.join(timeout=3)
-            if process.is_alive():
-                process.kill()
-                process.join()
-            connection.close()
-        if self.processes:
+        for worker in self.workers:
+            worker.process.terminate()
+        deadline = time.monotonic() + PATIENCE
+        for worker in self.workers:
+            worker.process.join(timeout=max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+            worker.connection.close()
+        if self.workers:
             self.store.sweep_leftovers()
+        self.workers.clear()
 
 
-def _work(connection: Connection, root: Path) -> None:
+def _work(connection: Connection, root: Path, launch: str, gpu: int | str | None) -> None:
     """What a worker process does until its pipe closes."""
     _die_with_parent()
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     store = Store(root)
     while True:
         try:
-            job = connection.recv()
+            job = Job.from_json(connection.recv_bytes().decode())
         except EOFError:
             return
         last = 0.0
@@ -259,40 +199,14 @@ def _work(connection: Connection, root: Path) -> None:
                 last = time.monotonic()
                 _send(connection, ("progress", fraction))
 
-        try:
-            _attempt(job, store, report)
-        except CannotGoOn as error:
-            _send(connection, ("cannot go on", str(error)))
-        except JobFailed as error:
-            _send(connection, ("failed", str(error)))
-        else:
-            _send(connection, ("done", None))
+        _send(connection, attempt(job, store, report, launch))
 
 
 def _send(connection: Connection, message: tuple[str, Any]) -> None:
     try:
-        connection.send(message)
-    except (BrokenPipeError, OSError):
+        connection.send_bytes(json.dumps(message).encode())
+    except OSError:
         sys.exit(1)  # nobody listens any more
-
-
-def _attempt(job: Job, store: Store, report: Report) -> None:
-    """Run a job; whatever goes wrong becomes one sentence, with the traceback in a file."""
-    try:
-        run_job(job, store, report)
-    except StoreError as error:
-        raise CannotGoOn(f"{job.title} failed: {error}") from None
-    except MemlocError as error:
-        raise JobFailed(f"{job.title} failed: {error}") from None
-    except Exception as error:
-        log = store.root.parent / "failures" / f"{job.kind}-{job.key[:8]}.log"
-        with contextlib.suppress(OSError):
-            log.parent.mkdir(parents=True, exist_ok=True)
-            log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-        reason = str(error).strip().split("\n")[0]
-        raise JobFailed(
-            f"{job.title} failed: {type(error).__name__}: {reason} (details in {log})"
-        ) from None
 
 
 def _die_with_parent() -> None:

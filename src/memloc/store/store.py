@@ -27,17 +27,24 @@ import pandas as pd
 from safetensors import SafetensorError
 
 from memloc.errors import StoreError
+from memloc.store.leases import Claims, process_start
 
 if TYPE_CHECKING:
     import torch
 
 
-class DamagedArtefact(StoreError):
-    """A stored artefact does not match its checksums."""
-
-
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp"
+CHECKED_AT_ONCE = 8_000_000
+"""Bytes: larger files are checked when they are read, before that only their size is."""
+
+
+class DamagedArtefact(StoreError):
+    """A stored artefact is not there, or does not match its checksums."""
+
+    def __init__(self, words: str, kind: str, key: str) -> None:
+        super().__init__(words)
+        self.artefact = kind, key
 
 
 def key_of(kind: str, inputs: Any) -> str:
@@ -116,6 +123,7 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.claims = Claims(root)
         self.damaged: list[str] = []
         """What `sound` found damaged, in words."""
 
@@ -129,34 +137,55 @@ class Store:
         Raises:
             StoreError: If it is damaged; it is then set aside, so that running again mends it.
         """
+        return self._checked(kind, key, limit=None)
+
+    def sound(self, kind: str, key: str) -> bool:
+        """Whether the artefact is finished and undamaged; a damaged one is set aside.
+
+        Of large files only the size is checked here: those of a long sweep would take hours to
+        read. They are checked in full whenever they are opened.
+        """
+        if not self.has(kind, key):
+            return False
+        try:
+            self._checked(kind, key, limit=CHECKED_AT_ONCE)
+        except DamagedArtefact as error:
+            self.damaged.append(str(error).split(";")[0] + "; it is computed anew")
+            return False
+        return True
+
+    def _checked(self, kind: str, key: str, limit: int | None) -> Artefact:
         folder = self._folder(kind, key)
+        if not folder.exists():
+            raise DamagedArtefact(
+                f"stored {kind} {key[:8]} is gone; run the same command again to compute it anew",
+                kind,
+                key,
+            )
         problem = "manifest.json cannot be read"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            bad = [name for name, sha in manifest["files"].items() if _sha256(folder / name) != sha]
+            sizes = manifest.get("sizes", {})
+            bad = [
+                name
+                for name, sha in manifest["files"].items()
+                if not _matches(folder / name, sha, sizes.get(name), limit)
+            ]
             if not bad:
                 return Artefact(folder, manifest)
             problem = f"{bad[0]} does not match its checksum"
         aside = self._set_aside(folder)
         raise DamagedArtefact(
             f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}; "
-            "run the same command again to compute it anew"
+            "run the same command again to compute it anew",
+            kind,
+            key,
         )
-
-    def sound(self, kind: str, key: str) -> bool:
-        """Whether the artefact is finished and undamaged; a damaged one is set aside."""
-        if not self.has(kind, key):
-            return False
-        try:
-            self.open(kind, key)
-        except DamagedArtefact as error:
-            self.damaged.append(str(error).split(";")[0] + "; it is computed anew")
-            return False
-        return True
 
     def _set_aside(self, folder: Path) -> Path:
         aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex[:6]}")
-        folder.rename(aside)
+        with contextlib.suppress(FileNotFoundError):  # another process did it first
+            folder.rename(aside)
         return aside
 
     @contextlib.contextmanager
@@ -184,6 +213,7 @@ class Store:
                     "key": key,
                     "inputs": inputs,
                     "files": files,
+                    "sizes": {name: (temporary / name).stat().st_size for name in files},
                     "costs": costs or {},
                     "versions": library_versions(),
                 },
@@ -229,11 +259,20 @@ class Store:
         """Remove drafts whose writing process is gone (killed, or the machine went down)."""
         for folder in (self.root / TEMPORARY).glob("*@*@*"):
             _, host, pid = folder.name.split("@")
-            if host == socket.gethostname() and not _alive(int(pid)):
+            if host == socket.gethostname() and process_start(int(pid)) is None:
                 shutil.rmtree(folder, ignore_errors=True)
+        self.claims.sweep()
 
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key
+
+
+def _matches(path: Path, sha: str, size: int | None, limit: int | None) -> bool:
+    if size is not None and path.stat().st_size != size:
+        return False
+    if limit is not None and size is not None and size > limit:
+        return True
+    return _sha256(path) == sha
 
 
 def _sha256(path: Path) -> str:
@@ -247,13 +286,3 @@ def _flush(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

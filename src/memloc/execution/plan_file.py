@@ -1,0 +1,77 @@
+"""A plan on disk: all jobs of a sweep, for workers elsewhere and for whoever asks how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from memloc.errors import StoreError
+from memloc.execution.job import Job, vars_of
+
+NAME = "plan.json.gz"
+
+
+def write_plan(folder: Path, jobs: Sequence[Job], about: dict[str, Any] | None = None) -> Path:
+    """Write jobs, with their keys, to ``plan.json.gz`` in a folder; it appears at once.
+
+    Args:
+        folder: Is made if it is not there.
+        jobs: All of them. What they say in `where` is mostly the same, and kept once.
+        about: JSON data to go with them.
+
+    Raises:
+        StoreError: If it cannot be written.
+    """
+    wheres: dict[str, int] = {}
+    rows = []
+    for job in jobs:
+        where = json.dumps(job.where, sort_keys=True)
+        number = wheres.setdefault(where, len(wheres))
+        rows.append({**vars_of(job), "where": number, "key": job.key})
+    content = {"about": about or {}, "where": [json.loads(text) for text in wheres], "jobs": rows}
+    path = folder / NAME
+    draft = folder / f".{NAME}-{uuid.uuid4().hex[:6]}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with gzip.open(draft, "wt", encoding="utf-8", compresslevel=1) as stream:
+            json.dump(content, stream)
+        os.replace(draft, path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
+            "another folder with --runs DIR"
+        ) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return path
+
+
+def read_plan(folder: Path) -> tuple[list[Job], dict[str, Any]]:
+    """The jobs, and what was written about them.
+
+    Raises:
+        StoreError: If it cannot be read.
+    """
+    path = folder / NAME
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            content = json.load(stream)
+        wheres = content["where"]
+        jobs = []
+        for row in content["jobs"]:
+            del row["key"]
+            row["where"] = wheres[row["where"]]
+            row["needs"] = {role: (kind, key) for role, (kind, key) in row["needs"].items()}
+            jobs.append(Job(**row))
+        return jobs, content["about"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise StoreError(
+            f"the plan {str(path)!r} cannot be read ({error}); start the sweep again to write it"
+        ) from None
