@@ -27,7 +27,9 @@ class ConfigError(MemlocError):
     """A setting has a value that makes no sense."""
 
 
-class _Frozen(BaseModel):
+class Frozen(BaseModel):
+    """Settings that cannot be changed, nor have names that nobody knows."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     flags: ClassVar[dict[str, str]] = {}
     """Options on the command line that are not called like their field."""
@@ -50,7 +52,7 @@ class _Frozen(BaseModel):
         return self.make(**{**dict(self), **changed})
 
 
-class DataConfig(_Frozen):
+class DataConfig(Frozen):
     """Which examples, and which of their labels are flipped (section 3)."""
 
     flags = {"seed": "--data-seed"}
@@ -70,7 +72,7 @@ class DataConfig(_Frozen):
     seed: int = Field(1, ge=0, description="Decides who is noisy; the same for all model seeds.")
 
 
-class TrainingConfig(_Frozen):
+class TrainingConfig(Frozen):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
     epochs: int = Field(50, ge=1)
@@ -87,7 +89,7 @@ class TrainingConfig(_Frozen):
     dtype: Dtype = "float32"
 
 
-class ModelConfig(_Frozen):
+class ModelConfig(Frozen):
     """Which classifier, and how to read it."""
 
     flags = {"name": "--model", "pair_format": "--pairs"}
@@ -102,7 +104,7 @@ class ModelConfig(_Frozen):
     trust_remote_code: bool = False
 
 
-class RetrainingConfig(_Frozen):
+class RetrainingConfig(Frozen):
     """Layer retraining (section 3.1); optimiser settings are those of the fine-tuning."""
 
     flags = {"epochs": "--retrain-epochs", "tail": "--retrain-tail"}
@@ -120,7 +122,7 @@ class RetrainingConfig(_Frozen):
     )
 
 
-class GradientsConfig(_Frozen):
+class GradientsConfig(Frozen):
     """Forgetting gradients (section 3.1, appendix E)."""
 
     flags = {
@@ -139,7 +141,7 @@ class GradientsConfig(_Frozen):
     per_example: bool = Field(False, description="Also one weight per noisy example and layer.")
 
 
-class ProbingConfig(_Frozen):
+class ProbingConfig(Frozen):
     """Probes (section 3.1): an MLP d-128-128-C on the state the head reads."""
 
     flags = {"seeds": "--probe-seeds", "epochs": "--probe-epochs"}
@@ -158,7 +160,7 @@ class ProbingConfig(_Frozen):
     noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
 
 
-class ShapleyConfig(_Frozen):
+class ShapleyConfig(Frozen):
     """Shapley values; models of up to 8 layers need neither."""
 
     flags = {"standard_error": "--shapley-error", "orders": "--shapley-orders"}
@@ -167,7 +169,7 @@ class ShapleyConfig(_Frozen):
     orders: int = Field(400, ge=4, description="Orders of the layers to draw at most.")
 
 
-class TechniquesConfig(_Frozen):
+class TechniquesConfig(Frozen):
     """Settings of the techniques, by name."""
 
     window_sizes: tuple[int, ...] | None = Field(
@@ -192,7 +194,7 @@ class TechniquesConfig(_Frozen):
         return found
 
 
-class GeneralisationConfig(_Frozen):
+class GeneralisationConfig(Frozen):
     """Generalisation scores (section 5): models of random halves of the training data."""
 
     flags = {
@@ -214,7 +216,7 @@ class GeneralisationConfig(_Frozen):
     )
 
 
-class ControlConfig(_Frozen):
+class ControlConfig(Frozen):
     """The control setup (section 3.2): memorisation hidden in known layers."""
 
     flags = {
@@ -239,7 +241,7 @@ class ControlConfig(_Frozen):
 PAPER_SPLIT_RATE = 3e-5
 
 
-class RunConfig(_Frozen):
+class RunConfig(Frozen):
     """One experiment: a model, a task, some seeds."""
 
     data: DataConfig = DataConfig()
@@ -257,14 +259,14 @@ class RunConfig(_Frozen):
     device: Device = "auto"
 
 
-class ControlledModel(_Frozen):
+class ControlledModel(Frozen):
     """A model of the control benchmark with the settings it is trained with."""
 
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
 
 
-class ControlRunConfig(_Frozen):
+class ControlRunConfig(Frozen):
     """The control benchmark: models × tasks × sets of layers × seeds."""
 
     flags = {"auxiliary_limit": "--aux-limit"}

@@ -1,0 +1,26 @@
+"""From settings to an executor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memloc.execution.device import pick_device
+from memloc.execution.executor import Executor
+from memloc.execution.local import LocalExecutor, default_workers
+from memloc.execution.settings import ExecutionConfig
+from memloc.store.store import Store
+
+
+def make_executor(config: ExecutionConfig, store: Store, folder: Path) -> Executor:
+    """The executor that was asked for.
+
+    Args:
+        config: Which one, and its settings.
+        store: Where results go.
+        folder: For its own files, such as logs of workers elsewhere.
+
+    Raises:
+        MemlocError: If it cannot be used here.
+    """
+    workers = config.workers or default_workers(pick_device(config.device))
+    return LocalExecutor(store, workers)
