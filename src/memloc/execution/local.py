@@ -191,7 +191,7 @@ def _work(connection: Connection, root: Path, launch: str, gpu: int | str | None
             job = Job.from_json(connection.recv_bytes().decode())
         except EOFError:
             return
-        last = 0.0
+        last = time.monotonic()
 
         def report(fraction: float) -> None:
             nonlocal last

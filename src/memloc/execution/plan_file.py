@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import uuid
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def read_plan(folder: Path) -> tuple[list[Job], dict[str, Any]]:
             row["needs"] = {role: (kind, key) for role, (kind, key) in row["needs"].items()}
             jobs.append(Job(**row))
         return jobs, content["about"]
-    except (OSError, EOFError, ValueError, KeyError, TypeError, IndexError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
         raise StoreError(
             f"the plan {str(path)!r} cannot be read ({error}); start the sweep again to write it"
         ) from None

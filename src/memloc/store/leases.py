@@ -55,6 +55,8 @@ class Claims:
 
     def __init__(self, root: Path, lease: float = LEASE) -> None:
         self.folder, self.lease = root / CLAIMS, lease
+        self.held: set[Path] = set()
+        self.pulse: threading.Thread | None = None
 
     @contextlib.contextmanager
     def hold(self, kind: str, key: str, title: str = "") -> Iterator[bool]:
@@ -67,13 +69,11 @@ class Claims:
         if path is None:
             yield False
             return
-        ended = threading.Event()
-        pulse = threading.Thread(target=self._keep_alive, args=(path, ended), daemon=True)
-        pulse.start()
+        self._keep_alive(path)
         try:
             yield True
         finally:
-            ended.set()
+            self.held.discard(path)
             for claim in self._of(kind, key):
                 if _number(claim) <= _number(path):
                     claim.unlink(missing_ok=True)
@@ -104,19 +104,25 @@ class Claims:
         who = json.dumps(vars(_me(title)), ensure_ascii=False).encode()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            try:
+                descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            except FileExistsError:
+                return None
             try:
                 os.write(descriptor, who)
             finally:
                 os.close(descriptor)
-        except FileExistsError:
-            return None
+            # Between looking and creating, a whole claim may have come and gone, and another taker
+            # may count anew: of two who both have a file now, at least the later one sees it.
+            if any(self._holder(claim) for claim in self._of(kind, key) if claim != path):
+                path.unlink(missing_ok=True)
+                return None
+            return path
         except OSError as error:
             raise StoreError(
                 f"cannot write to {str(self.folder)!r}: {error.strerror or error}; "
                 "free some space or choose another folder with --runs DIR"
             ) from None
-        return path
 
     def _holder(self, path: Path) -> Holder | None:
         """Who holds a claim, or None if it has ended."""
@@ -145,16 +151,34 @@ class Claims:
             with contextlib.suppress(OSError):
                 probe.unlink(missing_ok=True)
 
-    def _keep_alive(self, path: Path, ended: threading.Event) -> None:
-        while not ended.wait(self.lease / 6):
-            with contextlib.suppress(OSError):
-                os.utime(path)
+    def _keep_alive(self, path: Path) -> None:
+        """Touch a claim now and then, in a thread that all claims of this process share."""
+        self.held.add(path)
+        if self.pulse is None or not self.pulse.is_alive():
+            self.pulse = threading.Thread(target=self._beat, daemon=True)
+            self.pulse.start()
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(self.lease / 6)
+            for path in tuple(self.held):
+                with contextlib.suppress(OSError):
+                    os.utime(path)
 
     def _of(self, kind: str, key: str) -> list[Path]:
         return sorted(self._files(f"{kind}-{key}"), key=_number)
 
     def _files(self, name: str) -> list[Path]:
-        return [path for path in self.folder.glob(f"{name}.*") if path.suffix[1:].isdecimal()]
+        try:
+            names = os.listdir(self.folder)
+        except OSError:
+            return []
+        parts = [(file, *file.rpartition(".")) for file in names]
+        return [
+            self.folder / file
+            for file, stem, _, number in parts
+            if number.isdecimal() and (stem == name or name == "*")
+        ]
 
 
 def _number(path: Path) -> int:

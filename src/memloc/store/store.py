@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp"
+FLUSHED_ABOVE = 0.5
+"""Seconds of work that are worth waiting for the disk."""
 CHECKED_AT_ONCE = 8_000_000
 """Bytes: larger files are checked when they are read, before that only their size is."""
 
@@ -218,7 +220,10 @@ class Store:
                     "versions": library_versions(),
                 },
             )
-            for file in temporary.iterdir():
+            # What a crash of the machine takes away is found by its checksum and computed anew;
+            # where that would take longer than waiting for the disk, the disk is waited for.
+            lasting = (costs or {}).get("seconds", 0) > FLUSHED_ABOVE
+            for file in temporary.iterdir() if lasting else ():
                 _flush(file)
             final.parent.mkdir(parents=True, exist_ok=True)
             if final.exists() and not (final / MANIFEST).is_file():
@@ -229,7 +234,8 @@ class Store:
                 if not (final / MANIFEST).is_file():
                     raise
                 # Another process finished the same artefact first: its content is equal.
-            _flush(final.parent)
+            if lasting:
+                _flush(final.parent)
         except (OSError, SafetensorError) as error:
             raise StoreError(
                 f"cannot write to {str(self.root)!r}: {getattr(error, 'strerror', None) or error}; "
