@@ -1,0 +1,194 @@
+"""What can happen to a sweep, and what must hold afterwards. Each returns a line of figures."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.faults.sweeps import (
+    Sweep,
+    assert_same_tables,
+    descendants,
+    kill_tree,
+    wait_until,
+    workers_of,
+)
+
+
+def killed_as_a_whole(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str:
+    """kill -9 of the whole process tree at random moments, then finish.
+
+    Whatever was finished before a kill is never begun again.
+    """
+    moments = random.Random(seed)
+    done = rounds = 0
+    redone: list[tuple[str, str]] = []
+    while done < kills:
+        rounds += 1
+        while done < kills:
+            before, since = sweep.finished(), time.time()
+            process = sweep.start()
+            ended = True
+            try:
+                process.wait(timeout=moments.uniform(0.5, 14.0))
+            except subprocess.TimeoutExpired:
+                ended = False
+                kill_tree(process)
+                done += 1
+            redone += sorted(before & set(sweep.events("start", since)))
+            if ended:
+                break
+        before, since = sweep.finished(), time.time()
+        sweep.complete()
+        redone += sorted(before & set(sweep.events("start", since)))
+        assert not redone, f"finished jobs were begun again: {redone}"
+        assert_same_tables(sweep, reference)
+        assert sweep.leftovers() == []
+        if done < kills:
+            shutil.rmtree(sweep.runs)
+    return (
+        f"{done} kills of the whole tree in {rounds} sweeps; tables identical, nothing done twice"
+    )
+
+
+def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str:
+    """kill -9 of single workers at random moments; the sweep itself goes on."""
+    moments = random.Random(seed)
+    process = sweep.start()
+    done = 0
+    killed: set[int] = set()
+    while done < kills and process.poll() is None:
+        time.sleep(moments.uniform(0.2, 2.0))
+        # One at a time, and only at work: a job that loses three workers counts as failed.
+        alive = [pid for pid in workers_of(process.pid) if pid not in killed]
+        running = sorted(sweep.store.glob(".claims/*-*.*"))
+        busy = [pid for pid in alive if any(f'"pid": {pid},' in _read(path) for path in running)]
+        if busy:
+            victim = moments.choice(busy)
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
+            done += 1
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert done, "the sweep was over before a worker could be killed"
+    assert "is tried again" in errors
+    assert_same_tables(sweep, reference)
+    assert sweep.leftovers() == []
+    return f"{done} workers killed, sweep went on; tables identical"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:
+    """Flip a byte of, or cut, random files of a finished store: every case is found and mended."""
+    draw = random.Random(seed)
+    found = 0
+    for number in range(cases):
+        files = [p for p in sweep.store.glob("[a-z]*/*/*") if ".damaged-" not in p.parent.name]
+        victims = draw.sample(sorted(files), k=min(5, len(files)))
+        for path in victims:
+            content = path.read_bytes()
+            if (number + len(path.name)) % 2 and content:
+                place = draw.randrange(len(content))
+                content = content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :]
+            else:
+                content = content[: draw.randrange(len(content) + 1) - 1] if content else b"x"
+            path.write_bytes(content)
+        damaged = {path.parent for path in victims}
+        process = sweep.start()
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        assert_same_tables(sweep, reference)
+        aside = {p.parent / p.name.split(".")[0] for p in sweep.store.glob("*/*.damaged-*")}
+        missed = {p for p in damaged if p not in aside and p.parent.name != "data"}
+        assert not missed, f"damage was not found in {missed}"
+        for folder in sweep.store.glob("*/*.damaged-*"):
+            shutil.rmtree(folder)
+        found += len(damaged)
+    return f"{found} damaged artefacts found, set aside and computed anew; tables identical"
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[None]:
+    """A file system of a few megabytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+def disk_full(sweep: Sweep, reference: Sweep, size: str) -> str:
+    """The disk fills up in the middle: one sentence, and with more room it goes on."""
+    with small_disk(sweep.runs, size):
+        process = sweep.start()
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 2, (process.returncode, output, errors)
+        assert "Traceback" not in errors, errors
+        last = errors.strip().splitlines()[-1]
+        assert last.startswith("memloc: "), errors
+        assert "space" in last.lower(), last
+        done = sweep.finished()
+        assert done, "nothing fitted on the disk: the test needs a larger one"
+        subprocess.run(["mount", "-o", "remount,size=400m", sweep.runs], check=True)
+        since = time.time()
+        sweep.complete()
+        assert not done & set(sweep.events("start", since))
+        assert_same_tables(sweep, reference)
+        assert sweep.leftovers() == []
+    return f"disk full after {len(done)} artefacts: one sentence; went on with more room"
+
+
+def two_at_once(sweep: Sweep, reference: Sweep) -> str:
+    """Two sweeps started at once on one store share the work."""
+    import json
+
+    processes = [sweep.start(), sweep.start()]
+    computed = 0
+    for process in processes:
+        output, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        computed += json.loads(output)["jobs"]["computed"]
+    jobs = len({*sweep.events("done")})
+    assert computed == jobs, f"{computed} jobs computed for {jobs} artefacts"
+    assert_same_tables(sweep, reference)
+    assert sweep.leftovers() == []
+    return f"two sweeps at once: {jobs} jobs, each computed once; tables identical"
+
+
+def asked_to_stop(sweep: Sweep, reference: Sweep, how: signal.Signals, seed: int) -> str:
+    """SIGTERM or Ctrl-C: a clean exit within 5 s; then it goes on."""
+    process = sweep.start()
+    assert wait_until(lambda: len(sweep.finished()) > 3, process)
+    time.sleep(random.Random(seed).uniform(0.0, 2.0))
+    below = descendants(process.pid)
+    asked = time.monotonic()
+    if how is signal.SIGINT:
+        os.killpg(process.pid, how)  # as a terminal does
+    else:
+        process.send_signal(how)
+    _, errors = process.communicate(timeout=60)
+    took = time.monotonic() - asked
+    assert process.returncode == 128 + how, (process.returncode, errors)
+    assert "Traceback" not in errors, errors
+    assert took < 5, f"{took:.1f} s until it ended"
+    assert not [pid for pid in below if Path(f"/proc/{pid}").exists()]
+    assert [name for name in sweep.leftovers() if "@" in name or "." in name] == []
+    done, since = sweep.finished(), time.time()
+    sweep.complete()
+    assert not done & set(sweep.events("start", since))
+    assert_same_tables(sweep, reference)
+    return f"{how.name}: clean exit after {took:.1f} s; went on, tables identical"

@@ -1,0 +1,70 @@
+"""The fault campaign, short form; ``make faults`` runs the long one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.faults.scenarios import (
+    asked_to_stop,
+    disk_full,
+    killed_as_a_whole,
+    store_damaged,
+    two_at_once,
+    workers_killed,
+)
+from tests.faults.sweeps import Sweep, make_experiment
+
+pytestmark = [
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"),
+    pytest.mark.xdist_group("faults"),  # they share the undisturbed sweep
+]
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
+    folder = tmp_path_factory.mktemp("faults")
+    experiment = make_experiment(folder, tasks=("reviews",), models=("bert",))
+    sweep = Sweep(experiment, folder / "reference")
+    sweep.complete()
+    return sweep
+
+
+@pytest.fixture
+def sweep(reference: Sweep, tmp_path: Path) -> Sweep:
+    return Sweep(reference.experiment, tmp_path / "runs")
+
+
+def test_kills_of_the_whole_process_tree_lose_nothing_that_was_done(
+    sweep: Sweep, reference: Sweep
+) -> None:
+    killed_as_a_whole(sweep, reference, kills=3, seed=3)
+
+
+def test_a_sweep_outlives_its_workers(sweep: Sweep, reference: Sweep) -> None:
+    workers_killed(sweep, reference, kills=2, seed=1)
+
+
+def test_every_damage_in_the_store_is_found_and_mended(sweep: Sweep, reference: Sweep) -> None:
+    shutil.copytree(reference.runs, sweep.runs)
+    store_damaged(sweep, reference, cases=1, seed=1)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_is_one_sentence_and_no_loss(sweep: Sweep, reference: Sweep) -> None:
+    disk_full(sweep, reference, "1m")
+
+
+def test_two_sweeps_at_once_compute_everything_once(sweep: Sweep, reference: Sweep) -> None:
+    two_at_once(sweep, reference)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_sweep_that_is_asked_to_stop_does_so_at_once(
+    how: signal.Signals, sweep: Sweep, reference: Sweep
+) -> None:
+    asked_to_stop(sweep, reference, how, seed=1)
