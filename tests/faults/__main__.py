@@ -1,4 +1,4 @@
-"""The fault campaign, long form: ``make faults``. Prints a line per scenario; any failure ends it."""
+"""The fault campaign, long form (``make faults``): a line per scenario; a failure ends it."""
 
 from __future__ import annotations
 
