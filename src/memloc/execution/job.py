@@ -59,6 +59,7 @@ class Job:
 def run_job(job: Job, store: Store, report: Report) -> None:
     """Compute a job in this process, on one thread, and store the result."""
     from memloc.execution.kinds import KINDS
+    from memloc.training.resume import forget_states
 
     started = time.perf_counter()
     with one_thread():
@@ -71,6 +72,7 @@ def run_job(job: Job, store: Store, report: Report) -> None:
             draft.tensors(f"{name}.safetensors", tensors)
         for name, value in write.values.items():
             draft.json(f"{name}.json", value)
+    forget_states(store, job.key)
 
 
 @contextlib.contextmanager
