@@ -37,6 +37,11 @@ REVISION = 1
 SAVE_EVERY = 600.0
 """Seconds between two states."""
 VALUES = "values.json"
+UNREADABLE = (
+    *(StoreError, OSError, SafetensorError),
+    *(ValueError, LookupError, TypeError, AttributeError),
+)
+"""What reading a state may end with, if somebody or something has changed it."""
 
 
 class Kept(Protocol):
@@ -130,13 +135,15 @@ class ResumePoint:
         """
         before = self._numbers()
         number = max(before, default=0) + 1
-        values = json.dumps({name: part.values() for name, part in self.kept.items()})
+        tensors = {name: dict(part.tensors()) for name, part in self.kept.items()}
+        files = {name: f"{name}.safetensors" for name in tensors if tensors[name]}
+        values = {name: part.values() for name, part in self.kept.items()}
+        text = json.dumps({"files": files, "values": values})
         try:
             with self.store.write(KIND, f"{self.name}-{number}", self.belongs) as draft:
-                (draft.path / VALUES).write_text(values, encoding="utf-8")
-                for name, part in self.kept.items():
-                    if tensors := part.tensors():
-                        draft.tensors(f"{name}.safetensors", dict(tensors))
+                (draft.path / VALUES).write_text(text, encoding="utf-8")
+                for name, file in files.items():
+                    draft.tensors(file, tensors[name])
         except StoreError:
             return False
         finally:
@@ -154,17 +161,20 @@ class ResumePoint:
         """Tensors and values of all that is kept, or None if the state cannot be used."""
         try:
             artefact = self.store.open(KIND, f"{self.name}-{number}")
-            if artefact.manifest["inputs"] != self.belongs:
+            content = artefact.json(VALUES)
+            files, values = content["files"], content["values"]
+            if (
+                artefact.manifest["inputs"] != self.belongs
+                or artefact.manifest["files"].keys() != {VALUES, *files.values()}
+                or values.keys() != self.kept.keys()
+            ):
                 return None
-            state = {}
-            values = artefact.json(VALUES)
+            state: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {}
             for name in self.kept:
-                file, tensors = f"{name}.safetensors", {}
-                if file in artefact.manifest["files"]:
-                    # Copies: what is read may still be the file, which is removed before the end.
-                    tensors = {key: value.clone() for key, value in artefact.each_tensor(file)}
-                state[name] = tensors, values[name]
-        except (StoreError, OSError, SafetensorError, ValueError, LookupError, TypeError):
+                read = artefact.each_tensor(files[name]) if name in files else ()
+                # Copies: what is read may still be the file, which is removed before the end.
+                state[name] = {key: value.clone() for key, value in read}, values[name]
+        except UNREADABLE:
             return None  # damaged, or another process has just removed it
         return state
 
