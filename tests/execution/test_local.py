@@ -28,7 +28,7 @@ from memloc.methods import declared, find_method, method_names
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.store.store import Store
-from memloc.training.loop import TrainingFailed
+from memloc.training.lesson import TrainingFailed
 
 TASK = load_task(DataConfig(task="reviews", limit=60))
 

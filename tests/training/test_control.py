@@ -18,7 +18,8 @@ from memloc.training.control import (
     HiddenTask,
     train_until_learned,
 )
-from memloc.training.loop import Lesson, Trained, TrainingFailed, fine_tune
+from memloc.training.lesson import Lesson, TrainingFailed
+from memloc.training.loop import Trained, fine_tune
 from tests.oracles.control import train_two_tasks_plainly
 from tests.tiny_models import tiny_model
 from tests.training.test_loop import data, weights_equal

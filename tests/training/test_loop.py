@@ -10,7 +10,8 @@ from memloc.data.encode import Encoded, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.loop import TrainingData, TrainingFailed, fine_tune
+from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import TrainingData, fine_tune
 from tests.conftest import labelled_rows
 from tests.tiny_models import tiny_model, tiny_tokenizer
 

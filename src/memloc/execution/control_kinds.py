@@ -11,14 +11,21 @@ import torch
 from memloc.config import ControlConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode, evaluation_batches
 from memloc.data.subset import true_label
-from memloc.execution.inputs import forget_context, load
+from memloc.execution.inputs import forget_context, load, resume_point
 from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
 from memloc.models.heads import SecondHead
 from memloc.models.names import ModelSource
 from memloc.store.store import Store
-from memloc.training.control import AuxiliaryTask, HiddenTask, train_until_learned
-from memloc.training.loop import Lesson, Trained, fine_tune, training_data
+from memloc.training.control import (
+    AuxiliaryTask,
+    HiddenTask,
+    learned_by_heart,
+    train_until_learned,
+)
+from memloc.training.lesson import Lesson
+from memloc.training.loop import Trained, fine_tune, training_data
+from memloc.training.resume import KeptValues, ResumePoint
 
 MEASURED = 96
 """Examples that are sent through the model to see how fast it is."""
@@ -39,9 +46,29 @@ def control(job: Job, store: Store, report: Report) -> Output:
     data = training_data(task, state)
     labels = true_label(other.train).copy()
     auxiliary_rate = config.auxiliary_rate or training.learning_rate / 2
+    resume = resume_point(job, store)
     auxiliary_accuracy: dict[float, float] = {}
 
     def train(rate: float) -> Trained:
+        """An attempt; one that was finished before the process was killed is not made again."""
+        number = len(auxiliary_accuracy) + 1
+        point = resume.part(f"attempt-{number}")
+        finished, beside = point.part("result"), KeptValues()
+        trained = Trained({}, None, None, pd.DataFrame())
+        finished.keep("beside", beside)
+        finished.keep("trained", trained)
+        if finished.restore({"rate": rate}):
+            auxiliary_accuracy[rate] = beside.data["auxiliary_accuracy"]
+            return trained
+        trained = attempt(rate, point)
+        if number < config.attempts and not learned_by_heart(trained, config):
+            beside.data = {"auxiliary_accuracy": auxiliary_accuracy[rate]}
+            finished.keep("trained", trained)
+            if finished.save():
+                point.forget()
+        return trained
+
+    def attempt(rate: float, point: ResumePoint) -> Trained:
         classifier = load(job, task, source, new_head=True, seed=seed)
         donor = load(job, other, source, new_head=True, seed=seed + 1)
         codec, pairs = classifier.codec, job.identity["model"]["pair_format"]
@@ -66,6 +93,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
             seed,
             lambda fraction: report((done + fraction) / (done + 1)),
             [lesson],
+            point,
         )
         auxiliary_accuracy[rate] = auxiliary.accuracy(labels, training.dtype)
         return trained

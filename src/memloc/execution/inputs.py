@@ -27,6 +27,7 @@ from memloc.models.load import Classifier, load_classifier, set_padding, share_e
 from memloc.models.names import ModelSource
 from memloc.models.on_demand import LayersOnDemand
 from memloc.store.store import Store
+from memloc.training.resume import SAVE_EVERY, ResumePoint
 
 _kept: dict[str, Context] = {}
 
@@ -47,6 +48,12 @@ def forget_context() -> None:
     """Free the memory."""
     _kept.clear()
     gc.collect()  # models may hold themselves in a circle, and the next must not come beside them
+
+
+def resume_point(job: Job, store: Store) -> ResumePoint:
+    """Where the trainings of a job save their states."""
+    every = job.where.get("save_every")
+    return ResumePoint(store, job.key, SAVE_EVERY if every is None else every)
 
 
 def _make_context(job: Job, store: Store) -> Context:

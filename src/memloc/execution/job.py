@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from memloc.store.store import Store, key_of
+from memloc.training.resume import forget_states
 
 Report = Callable[[float], None]
 
@@ -88,6 +89,7 @@ def run_job(job: Job, store: Store, report: Report) -> None:
             draft.tensors(f"{name}.safetensors", tensors)
         for name, value in write.values.items():
             draft.json(f"{name}.json", value)
+    forget_states(store, job.key)
 
 
 def _function(kind: str) -> Callable[[Job, Store, Report], Output]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -15,7 +16,7 @@ from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode, evaluation_batches
 from memloc.execution.control_kinds import control, speed
-from memloc.execution.inputs import context_for, forget_context, load
+from memloc.execution.inputs import context_for, forget_context, load, resume_point
 from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
 from memloc.methods import find_method
@@ -56,7 +57,8 @@ def train(job: Job, store: Store, report: Report) -> Output:
     sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
     learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
     data = training_data(task, state)
-    trained = fine_tune(learner, data, config, job.identity["seed"], report)
+    resume = resume_point(job, store).part("training")
+    trained = fine_tune(learner, data, config, job.identity["seed"], report, resume=resume)
     parameters = dict(classifier.blocks.model.named_parameters())
     # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
     untrained = {name: parameters[name] for name in classifier.fresh - trained.final.keys()}
@@ -85,7 +87,8 @@ def states(job: Job, store: Store, report: Report) -> Output:
 def window(job: Job, store: Store, report: Report) -> Output:
     """One window of a technique: identity has method, revision, settings and the window."""
     method = cast(WindowedMethod, find_method(job.identity["method"]))
-    found = method.window(context_for(job, store), Window(*job.identity["window"]), report)
+    context = replace(context_for(job, store), resume=resume_point(job, store))
+    found = method.window(context, Window(*job.identity["window"]), report)
     return Output(tables=found, costs={"peak_memory_bytes": peak_memory()})
 
 
@@ -132,7 +135,10 @@ def split(job: Job, store: Store, report: Report) -> Output:
     encoded = encode(task.train, classifier.codec, job.identity["model"]["pair_format"])
     inside = half_split(len(encoded), number, seed)
     labels = task.train["label"].to_numpy(copy=True)
-    logits = train_on_part(classifier.blocks, encoded, inside, labels, config, number, report)
+    resume = resume_point(job, store).part("training")
+    logits = train_on_part(
+        classifier.blocks, encoded, inside, labels, config, number, report, resume
+    )
     probabilities = softmax(logits.astype(np.float64), axis=1)
     answers = pd.DataFrame(
         {

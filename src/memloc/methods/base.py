@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
+    from memloc.training.resume import ResumePoint
 
 Report = Callable[[float], None]
 Tables = dict[str, pd.DataFrame]
@@ -57,6 +58,8 @@ class Context:
     cache_folder: Path | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     """What a technique keeps from one part of its work to the next in the same process."""
+    resume: ResumePoint | None = None
+    """Where a window that trains for long may save its state (`memloc.training.resume`)."""
 
     @classmethod
     def of(

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,7 +38,9 @@ from memloc.data.encode import Encoded
 from memloc.methods.base import Context, LocalisationResult, MethodFailed, Report, Tables, register
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
-from memloc.training.loop import TrainingFailed, train_epochs
+from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import train_epochs
+from memloc.training.resume import ResumePoint
 from memloc.training.window_learner import WindowLearner, tail_parameters
 
 
@@ -90,6 +93,7 @@ class Retraining:
                 context.seed,
                 cache,
                 report,
+                None if context.resume is None else context.resume.part(_name(window)),
             )
         except TrainingFailed as error:
             # It would fail again, so this is the finding on the window; the others go on.
@@ -229,6 +233,7 @@ def retrain_window(
     seed: int,
     cache: StateCache | None,
     report: Report = lambda _: None,
+    resume: ResumePoint | None = None,
 ) -> Retrained:
     """Reset a window to θ_P, train it on clean examples, predict the others; restore the model."""
     with (
@@ -237,9 +242,34 @@ def retrain_window(
     ):
         learner = WindowLearner(memorised, encoded, rows.train, window, config, cache)
         targets = labels[torch.from_numpy(rows.train)].to(memorised.device)
-        losses = list(train_epochs(learner, targets, training, seed, report))
+        record = _Record(learner)
+        if resume is not None:
+            resume.keep("record", record)
+        for losses in train_epochs(learner, targets, training, seed, report, resume=resume):
+            record.losses.append(losses)
         predicted = learner.predict(rows.evaluated, training.dtype)
-    return Retrained(predicted, losses, learner.block_passes)
+    return Retrained(predicted, record.losses, learner.block_passes)
+
+
+class _Record:
+    """What is told of a training beside its result; a part of its state (`ResumePoint`)."""
+
+    def __init__(self, learner: WindowLearner) -> None:
+        self.learner = learner
+        self.losses: list[list[float]] = []
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {}
+
+    def values(self) -> dict[str, Any]:
+        return {"losses": self.losses, "block_passes": self.learner.block_passes}
+
+    def restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
+        self.losses, self.learner.block_passes = values["losses"], values["block_passes"]
+
+
+def _name(window: Window) -> str:
+    return f"window-{window.first}-{window.last}"
 
 
 def _cacheable(model: BlockModel, config: RetrainingConfig) -> bool:

@@ -24,7 +24,8 @@ from memloc.models.blocks import BlockModel
 from memloc.models.heads import SecondHead
 from memloc.training.evaluate import EVALUATION_BATCH, autocast
 from memloc.training.learners import WholeModel
-from memloc.training.loop import Trained, TrainingFailed
+from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import Trained
 
 
 class HiddenTask(WholeModel):
@@ -153,11 +154,16 @@ def train_until_learned(
         attempts.append(Attempt(current, final_accuracy(trained)))
         if best is None or attempts[-1].accuracy > best[1].accuracy:
             best = trained, attempts[-1]
-        if best[1].accuracy > config.learned_at:
+        if learned_by_heart(trained, config):
             break
     if best is None:
         raise TrainingFailed(str(attempts[0].failure))
     return Learned(*best, tuple(attempts))
+
+
+def learned_by_heart(trained: Trained, config: ControlConfig) -> bool:
+    """Whether a training was good enough, so that no further one is needed."""
+    return final_accuracy(trained) > config.learned_at
 
 
 def final_accuracy(trained: Trained) -> float:

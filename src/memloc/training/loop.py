@@ -6,6 +6,8 @@ parameters get no gradient and do not count in the clipping norm.
 
 Several tasks can train one model together (the control setup, section 3.2): each is a `Lesson` with
 an optimiser and a schedule of its own, and their batches take turns in random order.
+
+A training that is given a `ResumePoint` saves its state there now and then, and goes on from it.
 """
 
 from __future__ import annotations
@@ -13,27 +15,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
-from transformers import get_scheduler
 
 from memloc.config import TrainingConfig
-from memloc.data.encode import Encoded, training_batches
+from memloc.data.encode import Encoded
 from memloc.data.task import Task
-from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
-from memloc.training.evaluate import autocast, predict_logits, scores
+from memloc.training.evaluate import predict_logits, scores
 from memloc.training.learners import Learner, Trainee, WholeModel
+from memloc.training.lesson import Lesson, TrainingFailed
+from memloc.training.position import OpenWeights, Position
+from memloc.training.resume import ResumePoint
 
 Weights = dict[str, Tensor]
-
-
-class TrainingFailed(MemlocError):
-    """Training went wrong in a way that more of it would not mend."""
 
 
 @dataclass
@@ -65,6 +64,37 @@ class Trained:
     history: pd.DataFrame
     steps: int = 0
 
+    @property
+    def epochs(self) -> int:
+        """How many are in the history."""
+        return 0 if self.history.empty else int(self.history["epoch"].max())
+
+    def tensors(self) -> Weights:
+        """All weights, for `ResumePoint`."""
+        groups = {"final": self.final, "memorised_at": self.memorised_at or {}}
+        return {
+            f"{group}/{n}": value for group, them in groups.items() for n, value in them.items()
+        }
+
+    def values(self) -> dict[str, Any]:
+        """The rest of it."""
+        return {
+            "memorised_epoch": self.memorised_epoch,
+            "history": self.history.to_dict("records"),
+            "steps": self.steps,
+        }
+
+    def restore(self, tensors: Weights, values: dict[str, Any]) -> None:
+        """Become what was saved."""
+        groups: dict[str, Weights] = {"final": {}, "memorised_at": {}}
+        for key, value in tensors.items():
+            group, name = key.split("/", 1)
+            groups[group][name] = value
+        self.memorised_epoch, self.steps = values["memorised_epoch"], values["steps"]
+        self.history = pd.DataFrame(values["history"])
+        self.final = groups["final"]
+        self.memorised_at = None if self.memorised_epoch is None else groups["memorised_at"]
+
 
 def fine_tune(
     learner: Learner,
@@ -73,6 +103,7 @@ def fine_tune(
     seed: int,
     report: Callable[[float], None] = lambda _: None,
     beside: Sequence[Lesson] = (),
+    resume: ResumePoint | None = None,
 ) -> Trained:
     """Train what the learner leaves open and evaluate after every epoch.
 
@@ -83,27 +114,26 @@ def fine_tune(
         seed: Model seed.
         report: Called with the finished fraction.
         beside: Further tasks that train the same model at the same time.
+        resume: Where the state is saved now and then, and taken up if it is there.
 
     Raises:
         TrainingFailed: If the loss is not a number.
     """
     labels = torch.from_numpy(data.labels).to(learner.device)
     result = Trained({}, None, None, pd.DataFrame())
-    rows: list[dict[str, float | int | str]] = []
+    if resume is not None:
+        resume.keep("result", result)
     lessons = [Lesson(learner, labels, config), *beside]
-    for epoch, losses in enumerate(train_together(lessons, seed, report), start=1):
+    for losses in train_together(lessons, seed, report, resume):
+        epoch = result.epochs + 1
+        rows = _evaluate(learner, data, config, epoch)
         result.steps += len(losses[0])
-        rows += _evaluate(learner, data, config, epoch)
-        accuracy = next(
-            float(row["accuracy"])
-            for row in rows
-            if row["epoch"] == epoch and row["split"] == "train"
-        )
+        result.history = pd.DataFrame([*result.history.to_dict("records"), *rows])
+        accuracy = next(float(row["accuracy"]) for row in rows if row["split"] == "train")
         if result.memorised_epoch is None and accuracy > config.memorised_at:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
     result.final = _copy(learner.changed())
-    result.history = pd.DataFrame(rows)
     return result
 
 
@@ -115,6 +145,7 @@ def train_on_part(
     config: TrainingConfig,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
+    resume: ResumePoint | None = None,
 ) -> np.ndarray:
     """Fine-tune on some of the examples; the logits of all of them at the end.
 
@@ -125,7 +156,7 @@ def train_on_part(
     part = Encoded([encoded.rows[row] for row in rows], encoded.pad_id)
     learner = WholeModel(model, part, Encoded([], encoded.pad_id))
     answers = torch.from_numpy(labels[inside]).to(learner.device)
-    for _ in train_epochs(learner, answers, config, seed, report, "--split-rate"):
+    for _ in train_epochs(learner, answers, config, seed, report, "--split-rate", resume):
         pass
     return predict_logits(model, encoded, config.dtype)
 
@@ -137,117 +168,69 @@ def train_epochs(
     seed: int,
     report: Callable[[float], None] = lambda _: None,
     remedy: str = "--learning-rate",
+    resume: ResumePoint | None = None,
 ) -> Iterator[list[float]]:
     """Train; after each epoch yield the loss of each of its steps.
 
-    What the caller does between two epochs happens in training mode.
+    What the caller does between two epochs happens in training mode. A training that goes on from a
+    saved state yields the epochs that were not finished then; what a caller wants to know of those
+    before, it keeps with `ResumePoint.keep`.
 
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    for losses in train_together([Lesson(learner, labels, config, remedy)], seed, report):
+    lesson = Lesson(learner, labels, config, remedy)
+    for losses in train_together([lesson], seed, report, resume):
         yield losses[0]
 
 
 def train_together(
-    lessons: Sequence[Lesson], seed: int, report: Callable[[float], None] = lambda _: None
+    lessons: Sequence[Lesson],
+    seed: int,
+    report: Callable[[float], None] = lambda _: None,
+    resume: ResumePoint | None = None,
 ) -> Iterator[list[list[float]]]:
     """Train one model on several tasks at once; after each epoch yield the losses of each task.
 
     An epoch goes once through the data of every task; their batches are mixed in random order.
+    For `resume` see `train_epochs`.
 
     Raises:
         TrainingFailed: If a loss is not a number.
     """
-    order = np.random.default_rng(seed)
+    position = Position(lessons, seed)
     epochs = lessons[0].config.epochs
-    total, steps = sum(lesson.steps for lesson in lessons), 0
+    total = sum(lesson.steps for lesson in lessons)
     with torch.random.fork_rng(), ExitStack() as modes:
         for lesson in lessons:
             modes.enter_context(lesson.learner.training_mode())
         torch.manual_seed(seed)
-        for epoch in range(1, epochs + 1):
-            losses: list[list[float]] = [[] for _ in lessons]
-            batches = [
-                (number, indices)
-                for number, lesson in enumerate(lessons)
-                for indices in lesson.batches(order)
-            ]
-            if len(lessons) > 1:
-                batches = [batches[index] for index in order.permutation(len(batches))]
-            for number, indices in batches:
-                losses[number].append(lessons[number].step(indices, epoch))
-                steps += 1
-                report(steps / total)
-            yield losses
+        if resume is not None:
+            _take_up(resume, lessons, position, seed)
+        for epoch in range(position.epoch, epochs + 1):
+            for number, indices in position.batches():
+                position.move_on(number, lessons[number].step(indices, epoch))
+                if resume is not None:
+                    resume.save_if_due()
+                report(position.steps / total)
+            yield position.end_epoch()
 
 
-class Lesson:
-    """What one task does to a model: its data, the parameters it may change, its optimiser.
-
-    Args:
-        learner: The model with its inputs.
-        labels: What it should answer.
-        config: Settings.
-        remedy: The option that lowers the learning rate, for error messages.
-    """
-
-    def __init__(
-        self,
-        learner: Trainee,
-        labels: Tensor,
-        config: TrainingConfig,
-        remedy: str = "--learning-rate",
-    ) -> None:
-        self.learner, self.labels, self.config, self.remedy = learner, labels, config, remedy
-        self.parameters = list(learner.trainable().values())
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-        )
-        self.lengths = learner.lengths()
-        self.steps = -(-len(self.lengths) // config.batch_size) * config.epochs
-        warmup = int(config.warmup * self.steps)
-        self.schedule = get_scheduler("linear", self.optimizer, warmup, self.steps)
-        self.optimizer.zero_grad()  # a training that failed may have left gradients behind
-
-    def batches(self, order: np.random.Generator) -> list[np.ndarray]:
-        """Indices of one epoch."""
-        return training_batches(self.lengths, self.config.batch_size, order)
-
-    def step(self, indices: np.ndarray, epoch: int) -> float:
-        """Learn from one batch; its loss.
-
-        Raises:
-            TrainingFailed: If the loss is not a number.
-        """
-        loss = _accumulate(self.learner, self.labels, indices, self.config)
-        if not np.isfinite(loss):
-            raise TrainingFailed(
-                f"the loss became {loss} in epoch {epoch} at learning rate "
-                f"{self.config.learning_rate:g}; lower it with {self.remedy}"
-            )
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.schedule.step()
-        return loss
-
-
-def _accumulate(
-    learner: Trainee, labels: Tensor, indices: np.ndarray, config: TrainingConfig
-) -> float:
-    """Gradient of the mean loss of one batch, in parts that fit the device."""
-    part = config.micro_batch_size or len(indices)
-    total = 0.0
-    for start in range(0, len(indices), part):
-        chunk = indices[start : start + part]
-        with autocast(learner.device, config.dtype):
-            logits = learner.logits(chunk)
-        share = len(chunk) / len(indices)
-        loss = cross_entropy(logits.float(), labels[torch.from_numpy(chunk)]) * share
-        loss.backward()
-        total += float(loss.detach())
-    return total
+def _take_up(resume: ResumePoint, lessons: Sequence[Lesson], position: Position, seed: int) -> None:
+    """Go on from the saved state, if there is one of this training."""
+    weights = OpenWeights(lessons)
+    resume.keep("position", position)
+    resume.keep("weights", weights)
+    for number, lesson in enumerate(lessons):
+        resume.keep(f"lesson-{number}", lesson)
+    resume.restore(
+        {
+            "seed": seed,
+            "device": position.device.type,
+            "weights": weights.layout(),
+            "lessons": [(len(lesson.lengths), lesson.config.model_dump()) for lesson in lessons],
+        }
+    )
 
 
 def _evaluate(

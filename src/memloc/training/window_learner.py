@@ -15,7 +15,7 @@ from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
 from memloc.training.evaluate import EVALUATION_BATCH, autocast
-from memloc.training.loop import TrainingFailed
+from memloc.training.lesson import TrainingFailed
 
 
 def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
