@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,8 @@ from memloc.analysis.control import (
     hidden_name,
 )
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ConfigError, ControlledModel, ControlRunConfig
+from memloc.config import ConfigError, ControlledModel, ControlRunConfig, DataConfig
 from memloc.data.builtin import BUILTIN_TASKS
-from memloc.data.load import load_task
 from memloc.data.paper import PAPER_TASKS
 from memloc.data.task import Task
 from memloc.execution.device import pick_device
@@ -31,11 +31,10 @@ from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
 from memloc.execution.plan import Planner
-from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, in_seconds, title_of
+from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, title_of
 from memloc.execution.progress import Progress, Silent
-from memloc.execution.queue import JobFailed
-from memloc.execution.tasks import write_task
-from memloc.experiment import look_at_model, one_of_each
+from memloc.execution.queue import JobFailed, Outcome
+from memloc.experiment import one_of_each
 from memloc.methods import (
     check_enough_examples,
     check_pooling,
@@ -43,10 +42,11 @@ from memloc.methods import (
     pooling_allows,
     usable_methods,
 )
-from memloc.models.names import ModelSource, resolve
+from memloc.models.names import ModelSource
 from memloc.report.control_summary import estimate_words, summarise_control
 from memloc.results import write_results
 from memloc.store.store import Store, key_of
+from memloc.supplies import Supplies
 
 AUXILIARY_SIZE = 100
 """Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
@@ -86,57 +86,124 @@ def run_control(
     """
     started = time.perf_counter()
     progress = progress or Silent()
-    # Everything that can be wrong with the input shows before anything is computed.
+    store = Store(runs / "store")
+    supplies = Supplies(store)
+    prepared = prepare(config, supplies, progress)
+    device = pick_device(config.device)
+    store.check_writable()
+    n_workers = workers or default_workers(device)
+    where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
+    with LocalExecutor(store, n_workers) as executor:
+        looks = look(prepared, supplies, executor, progress)
+        speeds, weights_size = measure(prepared, looks, supplies, executor, where)
+        planned = plan(prepared, looks, supplies, where, speeds)
+        waiting = [job for job in planned.jobs if not store.has(*job.artefact)]
+        if waiting:
+            progress.note(estimate_words(planned.jobs, waiting, n_workers, weights_size))
+        outcome = executor.execute(planned.jobs, progress)
+    result = finish(planned, store, outcome, runs)
+    reused = len(planned.jobs) - outcome.computed - len(outcome.failed)
+    result.summary["jobs"] = {"computed": outcome.computed, "reused": reused}
+    result.summary["seconds"] = round(time.perf_counter() - started, 1)
+    return result
+
+
+@dataclass(frozen=True)
+class PreparedControl:
+    """A benchmark whose input is usable.
+
+    Attributes:
+        config: What to do.
+        methods: Techniques that can be imported.
+        broken: Sentences on those that cannot.
+        data: Of the main tasks, by name, and of the auxiliary one.
+        auxiliary: Name of the auxiliary task.
+        sources: The models.
+    """
+
+    config: ControlRunConfig
+    methods: tuple[str, ...]
+    broken: list[str]
+    data: dict[str, DataConfig]
+    auxiliary: str
+    sources: list[ModelSource]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the main tasks."""
+        return [name for name in self.data if name != self.auxiliary]
+
+
+def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) -> PreparedControl:
+    """Find what can be wrong with the input, as far as that shows without a look at the models.
+
+    Raises:
+        MemlocError: If something cannot be used.
+    """
     names = method_names() if config.methods is None else config.methods
     methods, broken = usable_methods(names, config.techniques.options)
     for sentence in broken:
         progress.note(sentence)
-    tasks, auxiliary = _load_tasks(config)
-    _check_names("--tasks", [task.name for task in (*tasks, auxiliary)])
+    main, auxiliary = _data_of_tasks(config)
+    tasks, other = [supplies.task(data) for data in main], supplies.task(auxiliary)
+    _check_texts(config, tasks, other)
+    _check_names("--tasks", [task.name for task in (*tasks, other)])
     for task in tasks:
         noisy = int(task.train["noisy"].sum())
         check_enough_examples(methods, noisy, len(task.train) - noisy)
-    sources = [resolve(one.model) for one in config.models]
+    sources = [supplies.source(one.model) for one in config.models]
     _check_names("--model", [source.name for source in sources])
-    device = pick_device(config.device)
-    store = Store(runs / "store")
-    store.check_writable()
-    n_workers = workers or default_workers(device)
-    with LocalExecutor(store, n_workers) as executor:
-        looks = [
-            _look(executor, one, source, config, methods, progress)
-            for one, source in zip(config.models, sources, strict=True)
-        ]
-        where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
-        cells, weights_size = _plan(config, looks, tasks, auxiliary, executor, where)
-        jobs = all_jobs(cells)
-        waiting = [job for job in jobs if not store.has(*job.artefact)]
-        if waiting:
-            progress.note(estimate_words(jobs, waiting, n_workers, weights_size))
-        outcome = executor.execute(jobs, progress)
-    failures = one_of_each([words for words in outcome.failed.values() if words])
-    tables = _collect(cells, store)
+    data = {supplies.task(one).name: one for one in (*main, auxiliary)}
+    return PreparedControl(config, methods, broken, data, other.name, sources)
+
+
+@dataclass(frozen=True)
+class PlannedControl:
+    """A benchmark and its jobs."""
+
+    prepared: PreparedControl
+    cells: list[Cell]
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """All of them."""
+        return all_jobs(self.cells)
+
+
+def finish(planned: PlannedControl, store: Store, outcome: Outcome, runs: Path) -> ControlResult:
+    """Put together what was computed, and write the result folder.
+
+    Args:
+        planned: The benchmark.
+        store: Has the results of its jobs.
+        outcome: What became of them; those of others do not matter.
+        runs: Folder for the result folder.
+
+    Raises:
+        JobFailed: If there is no result.
+        DamagedArtefact: If an artefact turned out damaged; it is set aside then.
+    """
+    config, broken = planned.prepared.config, planned.prepared.broken
+    mine = {job.artefact for job in planned.jobs}
+    failures = one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
+    tables = _collect(planned.cells, store)
     if "layers" not in tables:
         raise JobFailed(failures[0])
     summary = summarise_control(config, tables)
     # A technique nobody asked for by name is no failure if it cannot be imported.
     summary["failures"] = [*([] if config.methods is None else broken), *failures]
-    key = key_of("control", [job.key for job in jobs])
+    key = key_of("control", [job.key for job in planned.jobs])
     folder = runs / f"control-{key[:8]}"
     write_results(folder, tables, summary, {"control": config.model_dump(mode="json")})
-    reused = len(jobs) - outcome.computed - len(outcome.failed)
-    summary["jobs"] = {"computed": outcome.computed, "reused": reused}
-    summary["seconds"] = round(time.perf_counter() - started, 1)
     summary["folder"] = str(folder)
     return ControlResult(summary, tables, folder)
 
 
-def _load_tasks(config: ControlRunConfig) -> tuple[list[Task], Task]:
+def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConfig]:
     """The main tasks and the auxiliary one.
 
     Raises:
         ConfigError: If the auxiliary task is a main task too.
-        DataError: If data are missing or unsuitable.
     """
     for name in config.held_back:
         if name not in config.tasks:
@@ -149,17 +216,24 @@ def _load_tasks(config: ControlRunConfig) -> tuple[list[Task], Task]:
             "auxiliary, so choose another"
         )
 
-    def load(name: str, limit: int | None) -> Task:
+    def of_task(name: str, limit: int | None) -> DataConfig:
         data = config.data.replace(task=name, limit=limit)
         if name not in PAPER_TASKS:  # copies are of the paper's tasks alone
             data = data.model_copy(update={"data_dir": None})
-        return load_task(data)
+        return data
 
     size = config.auxiliary_limit
     if size is None and config.auxiliary in BUILTIN_TASKS:
         size = AUXILIARY_SIZE
-    tasks = [load(name, None) for name in config.tasks]
-    auxiliary = load(config.auxiliary, size)
+    return [of_task(name, None) for name in config.tasks], of_task(config.auxiliary, size)
+
+
+def _check_texts(config: ControlRunConfig, tasks: Sequence[Task], auxiliary: Task) -> None:
+    """The auxiliary task must teach something else.
+
+    Raises:
+        ConfigError: If it is a main task under another name.
+    """
     texts = set(auxiliary.train["text"])
     for task in tasks:
         if len(texts & set(task.train["text"])) > len(texts) / 2:
@@ -167,7 +241,6 @@ def _load_tasks(config: ControlRunConfig) -> tuple[list[Task], Task]:
                 f"--aux-task {config.auxiliary} has the same texts as {task.name!r}; choose "
                 "another auxiliary task"
             )
-    return tasks, auxiliary
 
 
 def _check_names(flag: str, names: Sequence[str]) -> None:
@@ -185,7 +258,7 @@ def _check_names(flag: str, names: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class _Look:
+class Look:
     """A model, and what can be done with it."""
 
     config: ControlledModel
@@ -195,15 +268,28 @@ class _Look:
     methods: tuple[str, ...]
 
 
+def look(
+    prepared: PreparedControl, supplies: Supplies, executor: Executor, progress: Progress
+) -> list[Look]:
+    """A look at every model.
+
+    Raises:
+        MemlocError: If a model does not allow what was asked for.
+    """
+    return [
+        _look(prepared, one, source, supplies.facts(one.model, executor), progress)
+        for one, source in zip(prepared.config.models, prepared.sources, strict=True)
+    ]
+
+
 def _look(
-    executor: Executor,
+    prepared: PreparedControl,
     one: ControlledModel,
     source: ModelSource,
-    config: ControlRunConfig,
-    methods: tuple[str, ...],
+    facts: dict[str, Any],
     progress: Progress,
-) -> _Look:
-    facts = look_at_model(executor, one.model, source)
+) -> Look:
+    config, methods = prepared.config, prepared.methods
     n_layers = int(facts["layers"])
     chosen_windows(n_layers, config.techniques.window_sizes)
     hidden = [hidden_layers(spec, n_layers, source.name) for spec in config.layers]
@@ -217,62 +303,100 @@ def _look(
         methods = possible
     check_pooling(methods, facts["pooling"])
     # In a shallow model, first, middle and last may be the same pair.
-    return _Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), methods)
+    return Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), methods)
 
 
-def _plan(
-    config: ControlRunConfig,
-    looks: Sequence[_Look],
-    tasks: Sequence[Task],
-    auxiliary: Task,
+PassCosts = dict[tuple[str, str], float]
+"""What a pass of a task's data through a model costs, by the names of model and task."""
+
+
+def measure(
+    prepared: PreparedControl,
+    looks: Sequence[Look],
+    supplies: Supplies,
     executor: Executor,
     where: dict[str, Any],
-) -> tuple[list[Cell], int]:
-    """All cells, their costs in seconds, and the bytes of the weights of the largest model."""
+) -> tuple[PassCosts, int]:
+    """Seconds for a pass of every task's data, and the bytes of the weights of the largest model.
+
+    Raises:
+        JobFailed: If a model does not run.
+    """
+    planners = _planners(prepared, looks, supplies, where, {})
+    speeds = {key: planner.speed() for key, planner in planners.items()}
+    outcome = executor.execute(list(speeds.values()), Silent())
+    for words in outcome.failed.values():
+        raise JobFailed(words)
     store = executor.store
-    data = {task.name: write_task(store, task) for task in (*tasks, auxiliary)}
-    planners = {
+    measured = {key: store.open(*job.artefact).json("speed.json") for key, job in speeds.items()}
+    seconds = {key: found["seconds_per_pass"] for key, found in measured.items()}
+    return seconds, max(found["trained_bytes"] for found in measured.values())
+
+
+def plan(
+    prepared: PreparedControl,
+    looks: Sequence[Look],
+    supplies: Supplies,
+    where: dict[str, Any],
+    costs: PassCosts,
+    among_others: bool = False,
+) -> PlannedControl:
+    """What the benchmark computes.
+
+    Args:
+        prepared: The benchmark.
+        looks: Its models.
+        supplies: Has its data.
+        where: See `Job`.
+        costs: Of passes.
+        among_others: Titles say all that tells jobs from those of other experiments.
+    """
+    config, cells = prepared.config, []
+    planners = _planners(prepared, looks, supplies, where, costs)
+    for look in looks:
+        model = look.source.name
+        for task in prepared.tasks:
+            passes = 1 + costs[model, prepared.auxiliary] / costs[model, task]
+            for hidden in look.hidden:
+                for seed in config.seeds:
+                    of = title_of(
+                        model if len(looks) > 1 or among_others else None,
+                        task,
+                        hidden,
+                        seed if len(config.seeds) > 1 else None,
+                    )
+                    planner = planners[model, task]
+                    cells.append(planner.cell(look.methods, hidden, seed, of, passes))
+    return PlannedControl(prepared, cells)
+
+
+def _planners(
+    prepared: PreparedControl,
+    looks: Sequence[Look],
+    supplies: Supplies,
+    where: dict[str, Any],
+    costs: PassCosts,
+) -> dict[tuple[str, str], ControlPlanner]:
+    config = prepared.config
+    return {
         (look.source.name, name): ControlPlanner(
             Planner(
-                artefact,
+                supplies.data(data),
                 look.config.model,
                 look.source,
                 look.config.training,
                 config.techniques,
                 look.n_layers,
                 where,
+                pass_cost=costs.get((look.source.name, name), 1.0),
             ),
-            data[auxiliary.name],
+            supplies.data(prepared.data[prepared.auxiliary]),
             config.control,
             (look.source.name, name),
         )
         for look in looks
-        for name, artefact in data.items()
+        for name, data in prepared.data.items()
     }
-    speeds = {key: planner.speed() for key, planner in planners.items()}
-    outcome = executor.execute(list(speeds.values()), Silent())
-    for words in outcome.failed.values():
-        raise JobFailed(words)
-    measured = {key: store.open(*job.artefact).json("speed.json") for key, job in speeds.items()}
-    seconds = {key: found["seconds_per_pass"] for key, found in measured.items()}
-    cells = []
-    for look in looks:
-        model = look.source.name
-        for task in tasks:
-            pass_time = seconds[model, task.name]
-            passes = 1 + seconds[model, auxiliary.name] / pass_time
-            for hidden in look.hidden:
-                for seed in config.seeds:
-                    of = title_of(
-                        model if len(looks) > 1 else None,
-                        task.name,
-                        hidden,
-                        seed if len(config.seeds) > 1 else None,
-                    )
-                    planner = planners[model, task.name]
-                    cell = planner.cell(look.methods, hidden, seed, of, passes)
-                    cells.append(in_seconds(cell, pass_time))
-    return cells, max(found["trained_bytes"] for found in measured.values())
 
 
 def _collect(cells: Sequence[Cell], store: Store) -> dict[str, pd.DataFrame]:

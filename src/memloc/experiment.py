@@ -1,8 +1,14 @@
-"""The whole way: from settings to a result (the engine of `memloc run`)."""
+"""The whole way: from settings to a result (the engine of `memloc run`).
+
+A run has three phases, which `memloc sweep` goes through with many runs at once: `prepare` finds
+everything that is wrong with the input, `plan` says what there is to compute, and once that is in
+the store, `finish` puts the result together.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,23 +16,24 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ModelConfig, RunConfig
-from memloc.data.load import load_task
+from memloc.config import RunConfig
 from memloc.data.task import Task
 from memloc.execution.device import pick_device
+from memloc.execution.estimate import pass_flops, rough_lengths
 from memloc.execution.executor import Executor
+from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
-from memloc.execution.plan import RunPlan, model_job, plan_run
+from memloc.execution.plan import RunPlan, plan_run
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
-from memloc.execution.tasks import write_task
 from memloc.explain import possible_parts
-from memloc.generalise import collect_splits, first_round, further_rounds
+from memloc.generalise import HalfSplits, collect_splits, further_rounds
 from memloc.methods import check_enough_examples, check_pooling, usable_methods
-from memloc.models.names import ModelSource, resolve
+from memloc.models.names import ModelSource
 from memloc.report.summary import summarise_run
 from memloc.results import with_texts, write_results
 from memloc.store.store import Store, key_of
+from memloc.supplies import Supplies
 
 
 @dataclass(frozen=True)
@@ -61,77 +68,158 @@ def run(
     """
     started = time.perf_counter()
     progress = progress or Silent()
-    # Everything that can be wrong with the input shows here, before anything is computed.
+    store = Store(runs / "store")
+    supplies = Supplies(store)
+    prepared = prepare(config, supplies, progress)
+    device = pick_device(config.device)
+    store.check_writable()
+    where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
+    with LocalExecutor(store, workers or default_workers(device)) as executor:
+        planned = plan(prepared, supplies, executor, where)
+        outcome = executor.execute(planned.jobs, progress)
+        more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
+    outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
+    result = finish(planned, store, outcome, runs)
+    # What follows is about this call, not about the result.
+    reused = len(planned.jobs) - outcome.computed - len(outcome.failed)
+    result.summary["jobs"] = {"computed": outcome.computed, "reused": reused}
+    result.summary["seconds"] = round(time.perf_counter() - started, 1)
+    return result
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A run whose input is usable.
+
+    Attributes:
+        config: With the techniques that can be imported.
+        task: The examples.
+        source: The model.
+        broken: Sentences on techniques that cannot be imported.
+    """
+
+    config: RunConfig
+    task: Task
+    source: ModelSource
+    broken: list[str]
+
+
+def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> PreparedRun:
+    """Find what can be wrong with the input, as far as that shows without a look at the model.
+
+    Raises:
+        MemlocError: If something cannot be used.
+    """
     methods, broken = usable_methods(config.methods, config.techniques.options)
     config = config.replace(methods=methods)
     for sentence in broken:
         progress.note(sentence)
-    task = load_task(config.data)
+    task = supplies.task(config.data)
     if config.data.binarise and not task.binarised:
         progress.note(f"{task.name!r} has two classes anyway, so --binarise changes nothing")
         # The result is that of a run without it, and must not pass for a binarised one.
         config = config.replace(data=config.data.replace(binarise=False))
-    source = resolve(config.model)
-    device = pick_device(config.device)
+    source = supplies.source(config.model)
     noisy = int(task.train["noisy"].sum())
     check_enough_examples(config.methods, noisy, len(task.train) - noisy)
-    store = Store(runs / "store")
-    store.check_writable()
-    with LocalExecutor(store, workers or default_workers(device)) as executor:
-        facts = look_at_model(executor, config.model, source)
-        n_layers = int(facts["layers"])
-        chosen_windows(n_layers, config.techniques.window_sizes)
-        check_pooling(config.methods, facts["pooling"])
-        parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
-        where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
-        plan = plan_run(config, write_task(store, task), source, n_layers, where, parts)
-        splits = first_round(plan.splits, config.generalisation)
-        outcome = executor.execute([*plan.jobs, *splits], progress)
-        if config.generalisation is not None:
-            splits, more = further_rounds(
-                executor, plan.splits, task, config.generalisation, progress
-            )
-            outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-    failures = check_failures(plan, outcome)
-    tables = collect(plan, store, task)
-    generalisation = collect_splits(splits, store, task, tables)
+    return PreparedRun(config, task, source, broken)
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run and its jobs.
+
+    Attributes:
+        prepared: Its input.
+        n_layers: Of the model.
+        plan: What to compute.
+        unexplained: Sentences on explanations that are not possible.
+        halves: Half-splits, if they were asked for.
+    """
+
+    prepared: PreparedRun
+    n_layers: int
+    plan: RunPlan
+    unexplained: list[str]
+    halves: HalfSplits | None
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All of them, as far as is known by now."""
+        return [*self.plan.jobs, *(self.halves.counted if self.halves else ())]
+
+
+def plan(
+    prepared: PreparedRun,
+    supplies: Supplies,
+    executor: Executor,
+    where: dict[str, Any],
+    label: str = "",
+) -> PlannedRun:
+    """What a run computes.
+
+    Args:
+        prepared: The run.
+        supplies: Has its data and its model.
+        executor: For a look at the model, if nobody has had one.
+        where: See `Job`.
+        label: Added to titles, where there are many runs at once; costs are comparable then.
+
+    Raises:
+        MemlocError: If the model does not allow what was asked for.
+    """
+    config, task = prepared.config, prepared.task
+    facts = supplies.facts(config.model, executor)
+    n_layers = int(facts["layers"])
+    chosen_windows(n_layers, config.techniques.window_sizes)
+    check_pooling(config.methods, facts["pooling"])
+    parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
+    data = supplies.data(config.data)
+    lengths = rough_lengths(task.train, config.training.max_tokens)
+    cost = pass_flops(facts, lengths) if label else 1.0
+    plan = plan_run(config, data, prepared.source, n_layers, where, parts, label, cost)
+    wanted = config.generalisation
+    halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
+    return PlannedRun(prepared, n_layers, plan, unexplained, halves)
+
+
+def finish(planned: PlannedRun, store: Store, outcome: Outcome, runs: Path) -> RunResult:
+    """Put together what was computed, and write the result folder.
+
+    Args:
+        planned: The run.
+        store: Has the results of its jobs.
+        outcome: What became of them; those of other runs do not matter.
+        runs: Folder for the result folder.
+
+    Raises:
+        JobFailed: If there is no result.
+        DamagedArtefact: If an artefact turned out damaged; it is set aside then.
+    """
+    config, task, source = (getattr(planned.prepared, n) for n in ("config", "task", "source"))
+    failures = check_failures(planned.plan, planned.jobs, outcome)
+    tables = collect(planned.plan, store, task)
+    halves = planned.halves
+    generalisation = None if halves is None else collect_splits(halves, store, tables)
     summary = summarise_run(
-        config, source.name, task, n_layers, tables, generalisation, unexplained
+        config, source.name, task, planned.n_layers, tables, generalisation, planned.unexplained
     )
-    summary["failures"] = [*broken, *failures]
-    jobs = [*plan.jobs, *splits]
-    key = key_of("run", [job.key for job in jobs])
+    summary["failures"] = [*planned.prepared.broken, *failures]
+    key = key_of("run", [job.key for job in planned.jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
     write_results(folder, tables, summary, config.model_dump(mode="json"))
-    # What follows is about this call, not about the result.
-    reused = len(jobs) - outcome.computed - len(outcome.failed)
-    summary["jobs"] = {"computed": outcome.computed, "reused": reused}
-    summary["seconds"] = round(time.perf_counter() - started, 1)
     summary["folder"] = str(folder)
     return RunResult(summary, tables, folder)
 
 
-def look_at_model(executor: Executor, model: ModelConfig, source: ModelSource) -> dict[str, Any]:
-    """Number of layers and pooling, from the store or by looking at the model.
-
-    Raises:
-        JobFailed: If the model cannot be analysed.
-    """
-    job = model_job(model, source)
-    outcome = executor.execute([job], Silent())
-    if outcome.failed:
-        raise JobFailed(outcome.failed[job.artefact].removeprefix(f"{job.title} failed: "))
-    facts: dict[str, Any] = executor.store.open(*job.artefact).json("facts.json")
-    return facts
-
-
-def check_failures(plan: RunPlan, outcome: Outcome) -> list[str]:
-    """What went wrong, if techniques remain that have results.
+def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list[str]:
+    """What went wrong with these jobs, if techniques of the plan remain that have results.
 
     Raises:
         JobFailed: If there are none.
     """
-    sentences = one_of_each([words for words in outcome.failed.values() if words])
+    mine = {job.artefact for job in jobs}
+    sentences = one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
     results = {job.artefact for jobs in plan.seeds for job in jobs.methods.values()}
     if results <= outcome.failed.keys():
         more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,40 +28,63 @@ FIRST_ROUND, NEXT_ROUND = 10, 5
 """Splits before it is asked whether they are enough, and between two such questions."""
 
 
-def first_round(jobs: Sequence[Job], config: GeneralisationConfig | None) -> Sequence[Job]:
-    """The splits that are needed in any case."""
-    return jobs if config is None or config.standard_error is None else jobs[:FIRST_ROUND]
+@dataclass
+class HalfSplits:
+    """The half-splits of a run, of which perhaps not all are needed.
+
+    Attributes:
+        jobs: All that could be.
+        config: How many are enough.
+        task: The examples.
+    """
+
+    jobs: Sequence[Job]
+    config: GeneralisationConfig
+    task: Task
+    used: int = field(init=False)
+    enough: bool = False
+
+    def __post_init__(self) -> None:
+        """Some are needed in any case."""
+        self.used = len(self.jobs)
+        if self.config.standard_error is not None:
+            self.used = min(self.used, FIRST_ROUND)
+
+    @property
+    def counted(self) -> Sequence[Job]:
+        """Those that count."""
+        return self.jobs[: self.used]
+
+    def following(self, store: Store, progress: Progress) -> Sequence[Job]:
+        """The next ones, or none if the standard error is small enough."""
+        limit = self.config.standard_error
+        if self.used == len(self.jobs) or limit is None or self.enough:
+            return ()
+        error = standard_error(read_splits(store, self.counted, self.task))
+        if error < limit:
+            self.enough = True
+            progress.note(
+                f"{self.used} half-splits of {self.task.name} are enough: "
+                f"standard error {error:.4f}"
+            )
+            return ()
+        following = self.jobs[self.used : self.used + NEXT_ROUND]
+        self.used += len(following)
+        return following
 
 
-def further_rounds(
-    executor: Executor,
-    jobs: Sequence[Job],
-    task: Task,
-    config: GeneralisationConfig,
-    progress: Progress,
-) -> tuple[Sequence[Job], Outcome]:
-    """Compute splits until the standard error is small enough, or all are there.
+def further_rounds(executor: Executor, halves: Sequence[HalfSplits], progress: Progress) -> Outcome:
+    """Compute splits until the standard error of all runs is small enough, or all are there.
 
     How many it takes depends on the first so many splits alone, in their order, not on how fast
     they are or which are in the store already.
-
-    Returns:
-        The splits that count, and what was computed for them.
     """
-    limit = config.standard_error
-    used, computed = len(first_round(jobs, config)), 0
-    failed: dict[Artefact, str] = {}
-    while used < len(jobs) and limit is not None:
-        error = standard_error(read_splits(executor.store, jobs[:used], task))
-        if error < limit:
-            progress.note(f"{used} half-splits are enough: standard error {error:.4f}")
-            break
-        following = jobs[used : used + NEXT_ROUND]
-        outcome = executor.execute(following, progress)
-        used += len(following)
+    computed, failed = 0, dict[Artefact, str]()
+    while jobs := [job for one in halves for job in one.following(executor.store, progress)]:
+        outcome = executor.execute(list({job.artefact: job for job in jobs}.values()), progress)
         computed += outcome.computed
         failed |= outcome.failed
-    return jobs[:used], Outcome(computed, failed)
+    return Outcome(computed, failed)
 
 
 def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:
@@ -78,16 +102,16 @@ def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:
 
 
 def collect_splits(
-    jobs: Sequence[Job], store: Store, task: Task, tables: dict[str, pd.DataFrame]
+    halves: HalfSplits, store: Store, tables: dict[str, pd.DataFrame]
 ) -> dict[str, Any] | None:
     """Add the memorisation map and what it cost to the tables; return a summary, if there is one.
 
     Args:
-        jobs: The splits that count.
+        halves: The splits.
         store: Has their results.
-        task: The examples.
         tables: Get the map.
     """
+    jobs, task = halves.counted, halves.task
     splits = read_splits(store, jobs, task)
     if not len(splits.inside):
         return None

@@ -148,7 +148,7 @@ def localise_folders(
         plan = RunPlan(frozen if needs_frozen else None, (jobs,))
         executor = stack.enter_context(LocalExecutor(store, workers))
         outcome = executor.execute(plan.jobs, progress or Silent())
-        failures = check_failures(plan, outcome)
+        failures = check_failures(plan, plan.jobs, outcome)
         tables = collect(plan, store, checked.task)
     tables = {name: table.drop(columns="seed") for name, table in tables.items()}
     noisy = int(checked.task.train["noisy"].sum())

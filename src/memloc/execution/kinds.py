@@ -22,6 +22,7 @@ from memloc.execution.tasks import read_task
 from memloc.methods import find_method
 from memloc.methods.base import StatesOf, WindowedMethod
 from memloc.models.load import load_classifier
+from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource
 from memloc.models.states import BATCH, states_of
 from memloc.store.store import Store
@@ -42,7 +43,16 @@ def model(job: Job, store: Store, report: Report) -> Output:
         n_labels=2,
     )
     blocks = classifier.blocks
-    return Output(values={"facts": {"layers": blocks.n_layers, "pooling": blocks.pooling}})
+    sizes = {name: tensor.numel() for name, tensor in blocks.model.named_parameters()}
+    embeddings = set(blocks.groups.embeddings)
+    facts = {
+        "layers": blocks.n_layers,
+        "pooling": blocks.pooling,
+        "layer_parameters": sum(sizes[name] for group in blocks.groups.blocks for name in group),
+        "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
+        "width": state_width(blocks.model),
+    }
+    return Output(values={"facts": facts})
 
 
 def train(job: Job, store: Store, report: Report) -> Output:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from memloc.analysis.windows import Window, chosen_windows
@@ -23,7 +24,7 @@ from memloc.models.names import ModelSource
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
-MODEL_REVISION = 2
+MODEL_REVISION = 3
 SPLIT_REVISION = 1
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
@@ -96,6 +97,8 @@ class Planner:
         n_layers: Of the model.
         where: Further data on where to compute, without influence on results.
         given: Fine-tuned models that need no training, by role.
+        label: Added to the titles of jobs and groups, where there are many plans at once.
+        pass_cost: Of a pass of the data through the model, where those of many plans are compared.
     """
 
     data: Artefact
@@ -106,13 +109,15 @@ class Planner:
     n_layers: int
     where: dict[str, Any]
     given: dict[str, ModelSource] = field(default_factory=dict)
+    label: str = ""
+    pass_cost: float = 1.0
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
         epochs = self.training.epochs
         cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self.job("train", title, {**identity, **self.trains()}, {}, cost)
+        return self.job("train", title, {**identity, **self.trains}, {}, cost)
 
     def seed_jobs(
         self,
@@ -147,7 +152,7 @@ class Planner:
             results[name] = self.job(
                 "explain",
                 f"{name.replace('_', ' ')}{of}",
-                {**identity, "settings": settings, **self.looks()},
+                {**identity, "settings": settings, **self.looks},
                 {need: job.artefact for need, job in jobs.items()},
                 rough_passes(name, self.n_layers),
             )
@@ -207,7 +212,7 @@ class Planner:
                 results[name] = self.job(
                     "localise",
                     f"{name}{of}",
-                    {**identity, "settings": settings, **self.looks()},
+                    {**identity, "settings": settings, **self.looks},
                     needs,
                     rough_passes(name, self.n_layers),
                     roles,
@@ -218,7 +223,7 @@ class Planner:
                 f"window:{window.first}-{window.last}": self.job(
                     "window",
                     f"{name}{of}, {words(window)}",
-                    {**identity, "settings": own, "window": list(window), **self.trains()},
+                    {**identity, "settings": own, "window": list(window), **self.trains},
                     needs,
                     self._window_cost(window),
                     roles,
@@ -234,7 +239,7 @@ class Planner:
             results[name] = self.job(
                 "localise",
                 f"{name}{of}, all windows",
-                {**identity, "settings": settings, **self.looks()},
+                {**identity, "settings": settings, **self.looks},
                 {role: job.artefact for role, job in windows.items()},
                 0.01,
                 group=f"{name}{of}",
@@ -248,16 +253,44 @@ class Planner:
         whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
-        identity = {"role": role, "revision": STATES_REVISION, **self.looks()}
+        identity = {"role": role, "revision": STATES_REVISION, **self.looks}
         return self.job("states", f"states of {whose}", identity, needs, 1.5, roles)
 
+    # Plans have tens of thousands of jobs: what these have in common is made once, and shared.
+
+    @cached_property
     def trains(self) -> dict[str, Any]:
         """For the identity of jobs that train something."""
         return {"training": self.training.model_dump()}
 
+    @cached_property
     def looks(self) -> dict[str, Any]:
         """For the identity of jobs that only look at trained models."""
         return {"training": self.training.model_dump(include={"max_tokens", "dtype"})}
+
+    @cached_property
+    def _model_identity(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self.source.fingerprint,
+            "blocks": self.model.blocks,
+            "pair_format": self.model.pair_format,
+        }
+
+    @cached_property
+    def _wheres(self) -> dict[tuple[str, ...], dict[str, Any]]:
+        """What jobs say in `where`, by the given models they look at."""
+        return {}
+
+    def _where(self, given: tuple[str, ...]) -> dict[str, Any]:
+        if given not in self._wheres:
+            self._wheres[given] = {
+                **self.where,
+                "source": asdict(self.source),
+                "trust_remote_code": self.model.trust_remote_code,
+                "models": {role: asdict(self.given[role]) for role in given},
+                "layers": self.n_layers,
+            }
+        return self._wheres[given]
 
     def _window_cost(self, window: Window) -> float:
         above = self.n_layers - window.first + 1
@@ -275,25 +308,18 @@ class Planner:
         group: str | None = None,
     ) -> Job:
         """A job on these data and this model; `roles` are the given models it looks at."""
-        given = {role: self.given[role] for role in roles if role in self.given}
-        common: dict[str, Any] = {
-            "model": {
-                "fingerprint": self.source.fingerprint,
-                "blocks": self.model.blocks,
-                "pair_format": self.model.pair_format,
-            },
-        }
+        given = tuple(role for role in roles if role in self.given)
+        common: dict[str, Any] = {"model": self._model_identity}
         if given:
-            common["models"] = {role: source.fingerprint for role, source in given.items()}
-        where = {
-            **self.where,
-            "source": asdict(self.source),
-            "trust_remote_code": self.model.trust_remote_code,
-            "models": {role: asdict(source) for role, source in given.items()},
-            "layers": self.n_layers,
-        }
+            common["models"] = {role: self.given[role].fingerprint for role in given}
         return Job(
-            kind, title, {**common, **identity}, {"data": self.data, **needs}, where, cost, group
+            kind,
+            f"{title}{self.label}",
+            {**common, **identity},
+            {"data": self.data, **needs},
+            self._where(given),
+            cost * self.pass_cost,
+            group and f"{group}{self.label}",
         )
 
 
@@ -304,10 +330,20 @@ def plan_run(
     n_layers: int,
     where: dict[str, Any],
     explanations: tuple[str, ...] = (),
+    label: str = "",
+    pass_cost: float = 1.0,
 ) -> RunPlan:
-    """Describe everything that a run computes."""
+    """Describe everything that a run computes; arguments as for `Planner`."""
     planner = Planner(
-        data, config.model, source, config.training, config.techniques, n_layers, where
+        data,
+        config.model,
+        source,
+        config.training,
+        config.techniques,
+        n_layers,
+        where,
+        label=label,
+        pass_cost=pass_cost,
     )
     frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
     seeds = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memloc.analysis.control import hidden_name
 from memloc.config import ControlConfig
@@ -57,7 +57,7 @@ class ControlPlanner:
 
     def speed(self) -> Job:
         """How long a pass of the main task's data takes here."""
-        looks = self.planner.looks()
+        looks = self.planner.looks
         return self.planner.job(
             "speed", "measure a pass", {"host": socket.gethostname(), **looks}, {}
         )
@@ -105,7 +105,7 @@ class ControlPlanner:
             "seed": seed,
             "revision": CONTROL_REVISION,
             "control": self.config.model_dump(),
-            **self.planner.trains(),
+            **self.planner.trains,
         }
         cost = 4.5 * self.planner.training.epochs * passes
         return self.planner.job("control", title, identity, needs, cost)
@@ -118,24 +118,6 @@ def all_jobs(cells: Sequence[Cell]) -> list[Job]:
     parts = [job for of_cell in jobs for job in of_cell.parts]
     methods = [job for of_cell in jobs for job in of_cell.methods.values()]
     return list({job.key: job for job in (*trainings, *parts, *methods)}.values())
-
-
-def in_seconds(cell: Cell, seconds_per_pass: float) -> Cell:
-    """The same cell; costs of jobs are seconds, so that those of all tasks can be compared."""
-
-    def scaled(job: Job) -> Job:
-        return replace(job, cost=job.cost * seconds_per_pass)
-
-    jobs = cell.jobs
-    return replace(
-        cell,
-        jobs=replace(
-            jobs,
-            trainings={role: scaled(job) for role, job in jobs.trainings.items()},
-            methods={name: scaled(job) for name, job in jobs.methods.items()},
-            parts=tuple(scaled(job) for job in jobs.parts),
-        ),
-    )
 
 
 def title_of(model: str | None, task: str, hidden: tuple[int, ...], seed: int | None) -> str:

@@ -1,0 +1,322 @@
+"""Many experiments at once (the engine of `memloc sweep`).
+
+All runs are prepared and planned before anything is computed, so that whatever is wrong shows at
+once; then all jobs of all runs go to one executor together, each artefact once, so that nothing
+waits for another run; then every run is finished, whatever became of the others.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memloc import control, experiment
+from memloc.errors import MemlocError, StoreError, suggest
+from memloc.execution.choose import make_executor
+from memloc.execution.device import pick_device
+from memloc.execution.estimate import pass_flops, rough_lengths
+from memloc.execution.executor import Executor
+from memloc.execution.job import Job
+from memloc.execution.local import LocalExecutor
+from memloc.execution.plan_file import write_plan
+from memloc.execution.progress import Progress, Silent
+from memloc.execution.queue import JobFailed, Outcome
+from memloc.execution.settings import ExecutionConfig
+from memloc.generalise import further_rounds
+from memloc.report.words import MEMORISED
+from memloc.store.store import DamagedArtefact, Store
+from memloc.supplies import Supplies
+from memloc.sweep_config import Sweep, SweepCell
+
+CONTROL = "control"
+"""What the control benchmark is called among the cells."""
+REPAIRS = 3
+"""How often damaged artefacts are computed anew before a run is given up."""
+T = TypeVar("T")
+
+
+def select(sweep: Sweep, pattern: str) -> Sweep:
+    """The cells whose `task-model` fits a pattern such as `rte-*`; `control` is the benchmark.
+
+    Raises:
+        MemlocError: If none does.
+    """
+    names = {cell_name(cell): cell for cell in sweep.cells}
+    cells = tuple(c for c in sweep.cells if fnmatch.fnmatchcase(cell_name(c), pattern))
+    benchmark = sweep.control if fnmatch.fnmatchcase(CONTROL, pattern) else None
+    if not cells and benchmark is None:
+        all_names = [*names, *([CONTROL] if sweep.control else [])]
+        raise MemlocError(f"--only {pattern} fits no cell{suggest(pattern, all_names)}")
+    return replace(sweep, cells=cells, control=benchmark)
+
+
+def cell_name(cell: SweepCell) -> str:
+    """`rte-bert`; of models and files in folders only the last part."""
+    return f"{Path(cell.task).name}-{Path(cell.model).name}"
+
+
+@dataclass(frozen=True)
+class PlannedSweep:
+    """All jobs of a sweep.
+
+    Attributes:
+        sweep: What was asked for.
+        runs: The runs, with what distinguishes each.
+        benchmark: The control benchmark.
+        supplies: What they work on.
+    """
+
+    sweep: Sweep
+    runs: list[tuple[str, experiment.PlannedRun]]
+    benchmark: control.PlannedControl | None
+    supplies: Supplies
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every job once, however many runs share it."""
+        jobs = [job for _, run in self.runs for job in run.jobs]
+        if self.benchmark is not None:
+            jobs += self.benchmark.jobs
+        return list({job.artefact: job for job in jobs}.values())
+
+
+def plan_sweep(sweep: Sweep, store: Store, progress: Progress) -> PlannedSweep:
+    """Prepare and plan everything.
+
+    Raises:
+        MemlocError: If something that was asked for is not possible; the message says in which run.
+    """
+    supplies = Supplies(store)
+    prepared = [
+        _told(label, lambda cell=cell: experiment.prepare(cell.config, supplies, progress))
+        for label, cell in _labelled(sweep.cells)
+    ]
+    benchmark = None
+    if sweep.control is not None:
+        config = sweep.control
+        benchmark = _told(CONTROL, lambda: control.prepare(config, supplies, progress))
+    where = sweep.execution.where(_device(sweep.execution))
+    store.check_writable()
+    with LocalExecutor(store, 1) as here:
+        runs = [
+            (
+                label,
+                _told(
+                    label,
+                    lambda run=run, label=label: experiment.plan(
+                        run, supplies, here, where, f" ({label})"
+                    ),
+                ),
+            )
+            for (label, _), run in zip(_labelled(sweep.cells), prepared, strict=True)
+        ]
+        controlled = None
+        if benchmark is not None:
+            controlled = _told(
+                CONTROL, lambda: _plan_control(benchmark, supplies, here, where, progress)
+            )
+    return PlannedSweep(sweep, runs, controlled, supplies)
+
+
+def _labelled(cells: Sequence[SweepCell]) -> list[tuple[str, SweepCell]]:
+    """What distinguishes each cell from all others, for people."""
+    labels: dict[str, int] = {}
+    found = []
+    for cell in cells:
+        classes = " binarised" if cell.config.data.binarise else ""
+        label = f"{Path(cell.task).name}{classes}, {Path(cell.model).name}"
+        labels[label] = labels.get(label, 0) + 1
+        number = f", no. {labels[label]}" if labels[label] > 1 else ""
+        found.append((label + number, cell))
+    return found
+
+
+def _told(label: str, step: Callable[[], T]) -> T:
+    """Do a step; a complaint says which run it is about."""
+    try:
+        return step()
+    except StoreError:
+        raise
+    except MemlocError as error:
+        raise MemlocError(f"{label}: {error}") from None
+
+
+def _device(execution: ExecutionConfig) -> str:
+    """Workers elsewhere know best what they have."""
+    here = execution.executor == "local"
+    return pick_device(execution.device) if here else execution.device
+
+
+def _plan_control(
+    prepared: control.PreparedControl,
+    supplies: Supplies,
+    here: Executor,
+    where: dict[str, Any],
+    progress: Progress,
+) -> control.PlannedControl:
+    looks = control.look(prepared, supplies, here, progress)
+    costs = {
+        (look.source.name, name): pass_flops(
+            supplies.facts(look.config.model, here),
+            rough_lengths(supplies.task(data).train, look.config.training.max_tokens),
+        )
+        for look in looks
+        for name, data in prepared.data.items()
+    }
+    return control.plan(prepared, looks, supplies, where, costs, among_others=True)
+
+
+def run_sweep(
+    sweep: Sweep, runs: Path = Path("runs"), progress: Progress | None = None
+) -> dict[str, Any]:
+    """Compute all that is not in the store, and finish every run.
+
+    Args:
+        sweep: What to do.
+        runs: Folder for the store, the results and `sweeps/<name>`.
+        progress: Where to show how far it is.
+
+    Returns:
+        A summary, also kept as `sweeps/<name>/summary.json`.
+
+    Raises:
+        MemlocError: If something that was asked for is not possible; nothing is computed then.
+    """
+    started = time.perf_counter()
+    progress = progress or Silent()
+    store = Store(runs / "store")
+    planned = plan_sweep(sweep, store, progress)
+    jobs = planned.jobs
+    folder = runs / "sweeps" / sweep.name
+    about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
+    write_plan(folder, jobs, about)
+    _write(folder / "experiment.yaml", sweep.resolved())
+    with make_executor(sweep.execution, store, folder) as executor:
+        outcome = executor.execute(jobs, progress)
+        halves = [run.halves for _, run in planned.runs if run.halves is not None]
+        more = further_rounds(executor, halves, progress)
+        if len(planned.jobs) > len(jobs):
+            jobs = planned.jobs
+            write_plan(folder, jobs, about)
+        outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
+        finisher = _Finisher(planned, executor, outcome, runs, progress)
+        rows = [finisher.run(label, run) for label, run in planned.runs]
+        benchmark = finisher.control(planned.benchmark)
+    outcome = finisher.outcome
+    words = [sentence for sentence in outcome.failed.values() if sentence]
+    failures = [*experiment.one_of_each(words), *dict.fromkeys(finisher.others)]
+    summary = {
+        "name": sweep.name,
+        "runs": rows,
+        "control": benchmark,
+        "failures": failures,
+        "jobs": {
+            "computed": outcome.computed,
+            "failed": len(outcome.failed),
+            "reused": len(jobs) - outcome.computed - len(outcome.failed),
+        },
+        "seconds": round(time.perf_counter() - started, 1),
+        "folder": str(folder),
+    }
+    _write(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
+    return summary
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}-{uuid.uuid4().hex[:6]}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
+            "another folder with --runs DIR"
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class _Finisher:
+    """Finishes runs; what turns out damaged is computed anew."""
+
+    def __init__(
+        self,
+        planned: PlannedSweep,
+        executor: Executor,
+        outcome: Outcome,
+        runs: Path,
+        progress: Progress,
+    ) -> None:
+        self.supplies, self.executor, self.runs = planned.supplies, executor, runs
+        self.progress, self.outcome = progress, outcome
+        self.others: list[str] = []
+        """What went wrong beside jobs."""
+
+    def run(self, label: str, planned: experiment.PlannedRun) -> dict[str, Any]:
+        """The line of a run in the summary."""
+        prepared = planned.prepared
+        row: dict[str, Any] = {
+            "run": label,
+            "task": prepared.task.name,
+            "model": prepared.source.name,
+            "binarised": prepared.task.binarised,
+            "seeds": list(prepared.config.seeds),
+        }
+        try:
+            result = self._finished(
+                planned.jobs,
+                lambda: experiment.finish(planned, self.executor.store, self.outcome, self.runs),
+            )
+        except JobFailed as error:
+            return {**row, "folder": None, "failures": [str(error)]}
+        self.others += prepared.broken
+        learnt = result.summary["memorised_share"]
+        methods = result.summary["methods"]
+        return {
+            **row,
+            "noisy_accuracy": learnt,
+            "memorised": learnt >= MEMORISED,
+            "m_cog": {name: found["m_cog"] for name, found in methods.items()},
+            "layers": planned.n_layers,
+            "folder": str(result.folder),
+            "failures": result.summary["failures"],
+        }
+
+    def control(self, planned: control.PlannedControl | None) -> dict[str, Any] | None:
+        """The benchmark in the summary."""
+        if planned is None:
+            return None
+        try:
+            result = self._finished(
+                planned.jobs,
+                lambda: control.finish(planned, self.executor.store, self.outcome, self.runs),
+            )
+        except JobFailed as error:
+            return {"folder": None, "failures": [str(error)]}
+        return {
+            "folder": str(result.folder),
+            "by_technique": result.summary["by_technique"],
+            "chance": result.summary["chance"],
+            "interpretation": result.summary["interpretation"],
+            "failures": result.summary["failures"],
+        }
+
+    def _finished(self, jobs: Sequence[Job], finish: Callable[[], T]) -> T:
+        for _ in range(REPAIRS):
+            try:
+                return finish()
+            except DamagedArtefact as error:
+                self.progress.note(str(error).split(";")[0] + "; it is computed anew")
+                self.supplies.write_again()
+                again = self.executor.execute(jobs, self.progress)
+                self.outcome = Outcome(
+                    self.outcome.computed + again.computed, {**self.outcome.failed, **again.failed}
+                )
+        return finish()

@@ -1,0 +1,1 @@
+"""Experiment files: text, checks, settings and their exceptions; see `memloc.sweep_config`."""
