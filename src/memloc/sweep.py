@@ -24,6 +24,7 @@ from memloc.execution.device import pick_device
 from memloc.execution.estimate import pass_flops, rough_lengths
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
+from memloc.execution.journal import Journal
 from memloc.execution.local import LocalExecutor
 from memloc.execution.plan_file import write_plan
 from memloc.execution.progress import Progress, Silent
@@ -198,6 +199,7 @@ def run_sweep(
     about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
     write_plan(folder, jobs, about)
     _write(folder / "experiment.yaml", sweep.resolved())
+    progress = Journal(folder / "journal.jsonl", progress)
     with make_executor(sweep.execution, store, folder) as executor:
         outcome = executor.execute(jobs, progress)
         halves = [run.halves for _, run in planned.runs if run.halves is not None]

@@ -20,6 +20,7 @@ from memloc.execution.job import Job, Report, run_job
 from memloc.execution.progress import Progress
 from memloc.execution.queue import JobQueue, Outcome, Reply
 from memloc.store.store import DamagedArtefact, Store
+from memloc.training.resume import forget_finished
 
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes have done."""
@@ -66,6 +67,7 @@ class Executor(ABC):
         if not waiting:
             return Outcome()
         self.store.sweep_leftovers()
+        forget_finished(self.store)
         queue = JobQueue(jobs, finished, self.store, progress, self._failed_before)
         with progress.showing(waiting):
             self.work(queue)
