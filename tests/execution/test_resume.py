@@ -25,7 +25,7 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.data.load import load_task
-from memloc.execution.inputs import forget_context
+from memloc.execution.inputs import context_for, forget_context, resume_point
 from memloc.execution.job import Job, run_job
 from memloc.execution.plan import Planner
 from memloc.execution.plan_control import ControlPlanner
@@ -203,21 +203,23 @@ def test_a_finished_attempt_that_was_damaged_is_made_again(bench: Bench) -> None
     assert_nothing_left(store)
 
 
-def test_a_technique_sees_where_it_may_save_but_others_windows_share_the_rest(
-    bench: Bench,
-) -> None:
-    """The context is the one of the job before, so models are not loaded again."""
-    from memloc.execution import kinds
-    from memloc.execution.inputs import context_for
-
+def test_windows_share_what_was_loaded_though_each_saves_its_own_state(bench: Bench) -> None:
     store, job = bench.with_model(), bench.jobs["window"]
     kept = context_for(job, store)
     run_job(job, store, lambda _: None)
     assert context_for(job, store) is kept
     assert kept.resume is None
     assert kept.scratch.keys() >= {"unmodified", "states"}
-    assert kinds.resume_point(job, store).every == 600
     forget_context()
+
+
+def test_the_interval_is_ten_minutes_unless_the_job_says_otherwise(bench: Bench) -> None:
+    job, store = bench.jobs["memorised"], Store(bench.folder)
+    assert resume_point(job, store).every == 600
+    for given, every in [(None, 600), (30, 30), (0, 0)]:
+        changed = replace(job, where={**job.where, "save_every": given})
+        assert changed.key == job.key
+        assert resume_point(changed, store).every == every
 
 
 def test_a_process_killed_in_the_middle_leaves_the_same_files(bench: Bench) -> None:
