@@ -48,7 +48,7 @@ def main() -> None:
             "kill-workers": lambda: workers_killed(fresh("workers"), reference, 8, seed),
             "kill-ray-workers": lambda: workers_killed(fresh("ray", *ray), reference, 4, seed),
             "damage": lambda: store_damaged(copy_of(reference, folder), reference, 10, seed),
-            "disk-full": lambda: disk_full(fresh("full"), reference, "3m"),
+            "disk-full": lambda: disk_full(fresh("full"), reference),
             "two-at-once": lambda: two_at_once(fresh("two"), reference),
             "sigterm": lambda: asked_to_stop(fresh("term"), reference, signal.SIGTERM, seed),
             "ctrl-c": lambda: asked_to_stop(fresh("int"), reference, signal.SIGINT, seed),

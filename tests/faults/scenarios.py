@@ -121,8 +121,8 @@ def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:
 
 
 @contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[None]:
-    """A file system of a few megabytes."""
+def small_disk(folder: Path, size: int) -> Iterator[None]:
+    """A file system of so many bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
@@ -131,9 +131,11 @@ def small_disk(folder: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def disk_full(sweep: Sweep, reference: Sweep, size: str) -> str:
+def disk_full(sweep: Sweep, reference: Sweep) -> str:
     """The disk fills up in the middle: one sentence, and with more room it goes on."""
-    with small_disk(sweep.runs, size):
+    stored = [path.stat() for path in reference.store.rglob("*") if path.is_file()]
+    pages = sum(-(-file.st_size // 4096) for file in stored)
+    with small_disk(sweep.runs, pages * 4096 // 2):
         process = sweep.start()
         output, errors = process.communicate(timeout=300)
         assert process.returncode == 2, (process.returncode, output, errors)
