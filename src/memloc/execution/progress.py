@@ -88,7 +88,7 @@ COUNTED = ("window", "split")
 
 @dataclass
 class _Part:
-    """Jobs that are shown together: sums, so that a message costs the same however many they are."""
+    """Jobs that are shown together, as sums, which cost the same however many jobs there are."""
 
     cost: float = 0.0
     done_cost: float = 0.0
