@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from rich.console import Console, Group, RenderableType
@@ -152,21 +152,22 @@ class SweepTable(_SweepView):
                 style="bold", no_wrap=True, overflow="ellipsis",
             )  # fmt: skip
             rows = max(1, min(SHOWN_JOBS, self.console.height - len(tally.counts) - 8))
-            return Group(first, _table(tally), *_running(tally, rows, self.console.width))
+            return Group(
+                first, count_table(tally.counts), *_running(tally, rows, self.console.width)
+            )
 
 
-def _table(tally: Tally) -> Table:
-    states = [state for state in STATES if state != "left out" or tally.sums[state]]
+def count_table(counts: Mapping[str, Counter[str]]) -> Table:
+    """One row per kind of jobs: how many are done, running, failed, left out, waiting."""
+    left_out = any(of_kind["left out"] for of_kind in counts.values())
+    states = [state for state in STATES if state != "left out" or left_out]
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", no_wrap=True)
     for state in states:
         table.add_column(state, justify="right", no_wrap=True)
-    for kind in in_order(tally.counts):
-        counts = tally.counts[kind]
-        cells = [
-            Text(f"{counts[state]:,}" if counts[state] else "·", style=_style(state, counts[state]))
-            for state in states
-        ]
+    for kind in in_order(counts):
+        numbers = [(state, counts[kind][state]) for state in states]
+        cells = [Text(f"{n:,}" if n else "·", style=_style(state, n)) for state, n in numbers]
         table.add_row(in_words(kind), *cells)
     return table
 
