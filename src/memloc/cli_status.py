@@ -47,8 +47,9 @@ def status_command(
 def _show(status: SweepStatus, console: Console) -> None:
     from memloc.execution.sweep_view import count_table, one_line
 
-    def line(words: str, style: str = "") -> None:
-        console.print(one_line(words), style=style, markup=False, highlight=False, soft_wrap=True)
+    def line(words: str, style: str = "", indent: str = "") -> None:
+        text = indent + one_line(words)
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
     sums = status.sums
     line(f"Sweep {status.name}: {sums['done']:,} of {sums.total():,} jobs done", "bold")
@@ -64,7 +65,7 @@ def _show(status: SweepStatus, console: Console) -> None:
         more = f" (and {failed.number - 1:,} more like it)" if failed.number > 1 else ""
         line(f"- {failed.title}: {failed.reason}{more}")
         if failed.log is not None:
-            line(f"  log: {failed.log}")
+            line(f"log: {failed.log}", indent="  ")
     others = sum(failed.number for failed in status.failures[SHOWN:]) + status.unread
     if others:
         line(f"- and {others:,} more")
