@@ -56,6 +56,7 @@ def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
     trainings = [job("train", n) for n in range(4)]
     windows = [job("window", n) for n in range(1000)]
     with progress.showing([*windows, *trainings, long]):
+        progress.tally.now = lambda: progress.tally.started
         for one in (*trainings, long):
             progress.start(one)
         progress.advance(long, 0.5)
@@ -115,9 +116,10 @@ def test_a_log_has_begin_now_and_then_a_line_and_the_end(tmp_path: Path) -> None
     assert all(STAMP.match(line) for line in lines)
     told = [STAMP.sub("", line) for line in lines]
     assert told[0] == "begin: 3 jobs (3 × nap)"
-    assert told[-1] == "end: 3 of 3 done in 1 s"
-    assert 2 <= len(told[1:-1]) <= 5
-    assert told[1] == "0 of 3 done, 1 running, estimating the time left"
+    assert re.fullmatch(r"end: 3 of 3 done in \d s", told[-1])
+    assert len(told) >= 4
+    for line in told[1:-1]:
+        assert re.fullmatch(r"[0-3] of 3 done(, 1 running)?, estimating the time left", line)
     time.sleep(0.3)
     assert len(stream.getvalue().splitlines()) == len(lines), "lines after the end"
 

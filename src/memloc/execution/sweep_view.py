@@ -20,6 +20,8 @@ from memloc.execution.tally import STATES, Running, Tally, duration, in_order, i
 DRAWINGS_PER_SECOND = 2.0
 SHOWN_JOBS = 6
 """Running jobs in the table; of the others, only the number is shown."""
+ROOM = 2
+"""Columns that stay free: a terminal writes ^C there, which must not begin another line."""
 LIKE_IT = 5
 """Failures for one and the same reason that are told one by one."""
 SHORTEST, LONGEST = 30.0, 600.0
@@ -185,7 +187,7 @@ def _running(tally: Tally, rows: int, width: int) -> Iterator[RenderableType]:
     shown = found if len(found) <= rows else found[: rows - 1]
     for running in shown:
         words = f"{running.fraction:4.0%} {clock(tally.now() - running.since):>8}  "
-        title = cut(one_line(running.job.title), width - len(words))
+        title = cut(one_line(running.job.title), width - len(words) - ROOM)
         yield Text(words + title, no_wrap=True, overflow="ellipsis")
     if len(found) > len(shown):
         yield Text(f"  and {len(found) - len(shown):,} more are running", style="dim")
