@@ -20,6 +20,7 @@ from memloc.cli_options import Blocks, Json, TrustCode
 from memloc.cli_output import make_console, print_json
 from memloc.cli_report import report_command
 from memloc.cli_run import run_command
+from memloc.cli_status import status_command
 from memloc.cli_sweep import sweep_command
 from memloc.config import ModelConfig
 from memloc.errors import MemlocError
@@ -39,6 +40,7 @@ app.command("run")(run_command)
 app.command("localise")(localise_command)
 app.command("control")(control_command)
 app.command("sweep")(sweep_command)
+app.command("status")(status_command)
 app.command("claims")(claims_command)
 app.command("agreement")(agreement_command)
 app.command("report")(report_command)

@@ -234,8 +234,8 @@ def localise_command(
             progress=make_progress(Console(stderr=True)),
             explain=explain,
         )
-    write_results(out, tables, summary, settings)
-    report = write_beside(out)
+        write_results(out, tables, summary, settings)
+        report = write_beside(out)
     if report and open_it:
         open_report(report)
     if as_json:

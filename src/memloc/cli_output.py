@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import signal
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import typer
@@ -31,11 +36,49 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
+CLEAN_UP = 6.0
+"""Seconds after a signal in which further ones count for nothing; the clean-up takes less."""
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, as clusters send it: whoever cleans up after Ctrl-C does so after this too."""
+
+
 @contextlib.contextmanager
 def interruptible(words: str) -> Iterator[None]:
-    """Ctrl-C ends long work with a sentence."""
+    """Ctrl-C and SIGTERM end long work with a sentence, after it has cleaned up."""
+    with _first_signal():
+        try:
+            yield
+        except KeyboardInterrupt as signalled:
+            terminated = isinstance(signalled, _Terminated)
+            how = "terminated" if terminated else "interrupted"
+            print(f"\nmemloc: {how}; {words}", file=sys.stderr, flush=True)
+            raise typer.Exit(143 if terminated else 130) from None
+
+
+@contextlib.contextmanager
+def _first_signal() -> Iterator[None]:
+    """One of these signals is an exception, others soon after it do not disturb the clean-up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the business of whoever started the thread
+        return
+    last = -math.inf
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        # Not once and for all: Python drops exceptions in finalisers, where this may happen to be.
+        if time.monotonic() - last >= CLEAN_UP:
+            last = time.monotonic()
+            raise _Terminated if number == signal.SIGTERM else KeyboardInterrupt
+
+    before = {}
     try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # What is ignored stays so: a shell ignores Ctrl-C for what it runs in the background.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                before[number] = signal.signal(number, stop)
         yield
-    except KeyboardInterrupt:
-        print(f"\nmemloc: interrupted; {words}", file=sys.stderr, flush=True)
-        raise typer.Exit(130) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

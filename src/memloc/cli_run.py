@@ -235,7 +235,7 @@ def run_command(
             cache_memory=memory,
             low_memory=low_memory,
         )
-    report = write_beside(result.folder)
+        report = write_beside(result.folder)
     if report and open_it:
         open_report(report)
     if as_json:

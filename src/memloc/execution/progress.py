@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rich.console import Console
@@ -85,39 +86,79 @@ COUNTED = ("window", "split")
 """Kinds of jobs of which a group has many; what puts them together does not count."""
 
 
+@dataclass
+class _Part:
+    """Jobs that are shown together, as sums, which cost the same however many jobs there are."""
+
+    cost: float = 0.0
+    done_cost: float = 0.0
+    jobs: int = 0
+    done: int = 0
+    counted: int = 0
+    counted_done: int = 0
+    last: set[str] = field(default_factory=set)
+    """What puts the counted jobs together."""
+
+    @property
+    def share(self) -> float:
+        return min(1.0, self.done_cost / self.cost) if self.cost else self.done / (self.jobs or 1)
+
+
 class _Estimate:
     """How far all jobs and each group of jobs are, and the remaining time."""
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         self.started = time.monotonic()
-        self.jobs = {job.key: job for job in jobs}
-        self.fractions = {job.key: 0.0 for job in jobs}
+        self.fractions: dict[str, float] = {}
+        self.all = _Part()
+        self.groups: dict[str, _Part] = {}
+        for job in jobs:
+            self._add(job)
+
+    def _add(self, job: Job) -> None:
+        if job.key in self.fractions:
+            return
+        self.fractions[job.key] = 0.0
+        for part in self._parts(job):
+            part.cost += job.cost
+            part.jobs += 1
+            part.counted += job.kind in COUNTED
+            if job.kind not in COUNTED and part is not self.all:
+                part.last.add(job.key)
+
+    def _parts(self, job: Job) -> list[_Part]:
+        if job.group is None:
+            return [self.all]
+        return [self.all, self.groups.setdefault(job.group, _Part())]
+
+    def set(self, job: Job, fraction: float) -> None:
+        """A job has come so far."""
+        self._add(job)  # what was in the store but turned out damaged is not known yet
+        before = self.fractions[job.key]
+        self.fractions[job.key] = fraction
+        ends = int(fraction == 1) - int(before == 1)
+        for part in self._parts(job):
+            part.done_cost += job.cost * (fraction - before)
+            part.done += ends
+            if job.kind in COUNTED:
+                part.counted_done += ends
 
     @property
     def fraction(self) -> float:
-        return self._share(list(self.jobs))
+        return self.all.share
 
     def of_bar(self, job: Job) -> tuple[float, str]:
         """Fraction of a job's bar, and words: how many of its group are done."""
         if job.group is None:
             return self.fractions[job.key], "done" if self.fractions[job.key] == 1 else ""
-        keys = self._group(job)
-        counted = [key for key in keys if self.jobs[key].kind in COUNTED]
-        done = sum(self.fractions[key] == 1 for key in counted)
-        return self._share(keys), f"{done}/{len(counted)}" if counted else ""
+        group = self.groups[job.group]
+        return group.share, f"{group.counted_done}/{group.counted}" if group.counted else ""
 
     def ends_group(self, job: Job) -> bool:
         """Whether a group is done with this job: that which puts it together, else the last."""
-        keys = self._group(job)
-        last = [key for key in keys if self.jobs[key].kind not in COUNTED]
-        return job.key in last if last else all(self.fractions[key] == 1 for key in keys)
-
-    def _group(self, job: Job) -> list[str]:
-        return [key for key, other in self.jobs.items() if other.group == job.group]
-
-    def _share(self, keys: list[str]) -> float:
-        total = sum(self.jobs[key].cost for key in keys)
-        return sum(self.jobs[key].cost * self.fractions[key] for key in keys) / total
+        assert job.group is not None
+        group = self.groups[job.group]
+        return job.key in group.last if group.last else group.done == group.jobs
 
     @property
     def elapsed(self) -> float:
@@ -180,7 +221,7 @@ class TerminalProgress(_Shown):
 
     def advance(self, job: Job, fraction: float) -> None:
         """A longer bar."""
-        self.estimate.fractions[job.key] = fraction
+        self.estimate.set(job, fraction)
         share, words = self.estimate.of_bar(job)
         if (job.group or job.key) in self.ids:
             self.bars.update(self.ids[job.group or job.key], completed=share, words=words)
@@ -219,7 +260,7 @@ class LogProgress(_Shown):
 
     def advance(self, job: Job, fraction: float) -> None:
         """A line, if the last one is long ago."""
-        self.estimate.fractions[job.key] = fraction
+        self.estimate.set(job, fraction)
         if time.monotonic() - self.last > LOG_EVERY:
             windows = f" ({job.group} {self.estimate.of_bar(job)[1]})" if job.group else ""
             self._line(f"{self.estimate.fraction:4.0%} done, {self.estimate.words}{windows}")
