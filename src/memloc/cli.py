@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 import tempfile
 import traceback
@@ -17,7 +18,7 @@ from memloc.cli_control import control_command
 from memloc.cli_figures import figures_command
 from memloc.cli_localise import localise_command
 from memloc.cli_options import Blocks, Json, TrustCode
-from memloc.cli_output import make_console, print_json
+from memloc.cli_output import INTERRUPTED, make_console, print_json
 from memloc.cli_report import report_command
 from memloc.cli_run import run_command
 from memloc.cli_status import status_command
@@ -120,6 +121,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
     try:
         code = app(standalone_mode=False)
+        if code in INTERRUPTED:
+            _leave_at_once(code)
         if code:
             sys.exit(code)
     except typer.Abort:
@@ -140,6 +143,13 @@ def main() -> None:
             f"report it with {log}",
             1,
         )
+
+
+def _leave_at_once(code: int) -> None:
+    """Everything is cleaned up; taking torch down in good order would take seconds."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _complain_of_usage(error: Any) -> None:

@@ -36,6 +36,8 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
+INTERRUPTED = (130, 143)
+"""Exit codes after Ctrl-C and SIGTERM."""
 CLEAN_UP = 6.0
 """Seconds after a signal in which further ones count for nothing; the clean-up takes less."""
 

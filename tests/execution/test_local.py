@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -186,28 +182,6 @@ def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
     assert all("failed: " in words and "\n" not in words for words in sentences)
 
 
-COMMAND = [sys.executable, "-m", "memloc.cli", "run", "--task", "reviews", "--limit", "90"]
-TRAINING = [
-    *("--epochs", "60", "--learning-rate", "1e-3", "--workers", "2"),
-    *("--retrain-epochs", "3", "--probe-epochs", "5"),
-]
-
-
-def start_run(model: Path, runs: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*COMMAND, *TRAINING, "--model", str(model), "--runs", str(runs), "--json"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
-
-
-def wait_for(kind: str, runs: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
-    while not list((runs / "store" / kind).glob("*/manifest.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def children(pid: int) -> list[int]:
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
@@ -218,55 +192,6 @@ def children(pid: int) -> list[int]:
         if int(fields[1]) == pid:
             found.append(int(status.parent.name))
     return found
-
-
-def gone(pids: list[int], seconds: float = 10) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.1)
-    return False
-
-
-@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize(
-    ("how", "after"),
-    [(signal.SIGKILL, "train"), (signal.SIGINT, "train"), (signal.SIGINT, "window")],
-)
-def test_a_run_that_is_stopped_goes_on_where_it_was(
-    tiny_folder: Path, tmp_path: Path, how: signal.Signals, after: str
-) -> None:
-    runs = tmp_path / "runs"
-    process = start_run(tiny_folder, runs)
-    wait_for(after, runs, process)
-    workers = children(process.pid)
-    assert workers
-    if how is signal.SIGKILL:
-        process.kill()
-    else:
-        os.killpg(process.pid, how)  # as a terminal does on Ctrl-C
-    _, errors = process.communicate(timeout=30)
-    assert gone(workers), "workers outlived the run"
-    if how is signal.SIGINT:
-        assert process.returncode == 130
-        assert "interrupted" in errors
-        assert "Traceback" not in errors
-        assert not list((runs / "store" / ".tmp").glob("*"))
-    done = {path.parent.name for path in (runs / "store").glob("*/*/manifest.json")}
-    assert done
-
-    again = start_run(tiny_folder, runs)
-    output, errors = again.communicate(timeout=120)
-    assert again.returncode == 0, errors
-    summary = json.loads(output)
-    assert summary["jobs"]["reused"] >= 1
-    assert sum(summary["jobs"].values()) == 19
-    assert not list((runs / "store" / ".tmp").glob("*"))
-
-    reference = start_run(tiny_folder, tmp_path / "reference")
-    output, errors = reference.communicate(timeout=120)
-    assert_same_tables(Path(summary["folder"]), Path(json.loads(output)["folder"]))
 
 
 def test_what_is_read_from_the_source_of_a_technique_is_the_truth() -> None:
