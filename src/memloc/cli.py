@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import io
 import os
+import signal
 import sys
 import tempfile
 import traceback
@@ -18,7 +20,7 @@ from memloc.cli_control import control_command
 from memloc.cli_figures import figures_command
 from memloc.cli_localise import localise_command
 from memloc.cli_options import Blocks, Json, TrustCode
-from memloc.cli_output import INTERRUPTED, make_console, print_json
+from memloc.cli_output import STOPPED, make_console, print_json
 from memloc.cli_report import report_command
 from memloc.cli_run import run_command
 from memloc.cli_status import status_command
@@ -121,8 +123,8 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 is no reason to fail
     try:
         code = app(standalone_mode=False)
-        if code in INTERRUPTED:
-            _leave_at_once(code)
+        if code in STOPPED:
+            _leave(code)
         if code:
             sys.exit(code)
     except typer.Abort:
@@ -145,10 +147,14 @@ def main() -> None:
         )
 
 
-def _leave_at_once(code: int) -> None:
-    """Everything is cleaned up; taking torch down in good order would take seconds."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+def _leave(code: int) -> None:
+    """End now: Python would need seconds to take itself apart, and clusters do not wait."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(code)
 
 

@@ -36,8 +36,8 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False))
 
 
-INTERRUPTED = (130, 143)
-"""Exit codes after Ctrl-C and SIGTERM."""
+STOPPED = (130, 143)
+"""Exit codes after Ctrl-C and after SIGTERM."""
 CLEAN_UP = 6.0
 """Seconds after a signal in which further ones count for nothing; the clean-up takes less."""
 
@@ -56,7 +56,7 @@ def interruptible(words: str) -> Iterator[None]:
             terminated = isinstance(signalled, _Terminated)
             how = "terminated" if terminated else "interrupted"
             print(f"\nmemloc: {how}; {words}", file=sys.stderr, flush=True)
-            raise typer.Exit(143 if terminated else 130) from None
+            raise typer.Exit(STOPPED[terminated]) from None
 
 
 @contextlib.contextmanager

@@ -39,6 +39,8 @@ class Holder:
     pid: int
     started: str
     title: str = ""
+    since: float = 0.0
+    """By the clock of its machine."""
 
     def is_dead(self) -> bool:
         """Known to be gone; a process of another machine never is."""
@@ -187,7 +189,9 @@ def _number(path: Path) -> int:
 
 def _me(title: str) -> Holder:
     pid = os.getpid()
-    return Holder(socket.gethostname(), machine(), pid, process_start(pid) or "", title)
+    return Holder(
+        socket.gethostname(), machine(), pid, process_start(pid) or "", title, time.time()
+    )
 
 
 @cache
