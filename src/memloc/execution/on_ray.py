@@ -65,8 +65,7 @@ class RayExecutor(Executor):
         self.known_needs: dict[tuple[str, str], Resources] = {}
         owner = f"{socket.gethostname()}@{os.getpid()}"  # so that it is swept if this is killed
         self.token = store.root / TEMPORARY / f"ray-{self.launch[:8]}@{owner}" / "token"
-        if not self.ray.is_initialized():
-            check_address(config.address)
+        check_address(config.address)
 
     def work(self, queue: JobQueue) -> None:
         """Hand out jobs and wait for replies."""
@@ -211,6 +210,7 @@ class RayExecutor(Executor):
     # --- the cluster ---
 
     def _connect(self) -> None:
+        self.store.check_writable()
         self.token.parent.mkdir(parents=True, exist_ok=True)
         self.token.write_text(self.launch)
         if self.connection != "none":
