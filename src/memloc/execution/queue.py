@@ -289,8 +289,8 @@ class JobQueue:
 def _names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
-    except FileNotFoundError:
-        return []
+    except OSError:
+        return []  # not there yet, or the file system hiccups: the next look will tell
 
 
 def _ranks(jobs: Sequence[Job]) -> dict[str, float]:
