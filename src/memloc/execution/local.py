@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -136,12 +136,13 @@ class _Pool:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(
-            target=_work, args=(theirs, self.store.root, self.launch, gpu), daemon=True
+            target=_work, args=(theirs, self.store.root, self.launch), daemon=True
         )
         # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            process.start()
+            with _visible(gpu):
+                process.start()
         finally:
             signal.signal(signal.SIGINT, before)
         theirs.close()
@@ -185,11 +186,26 @@ class _Pool:
         self.workers.clear()
 
 
-def _work(connection: Connection, root: Path, launch: str, gpu: str | None) -> None:
+@contextlib.contextmanager
+def _visible(gpu: str | None) -> Iterator[None]:
+    """A process that starts now sees one GPU only, whatever it imports first."""
+    if gpu is None:
+        yield
+        return
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+def _work(connection: Connection, root: Path, launch: str) -> None:
     """What a worker process does until its pipe closes."""
     _die_with_parent()
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     store = Store(root)
     while True:
         try:
