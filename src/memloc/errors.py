@@ -26,6 +26,10 @@ class StoreError(MemlocError):
     """The store cannot be written, or holds something damaged."""
 
 
+class ClusterError(MemlocError):
+    """A cluster is not there, or cannot be used as it is."""
+
+
 def suggest(wrong: str, options: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the nearest option, or a list of all options."""
     names = [str(option) for option in options]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from memloc.config import ModelConfig
 from memloc.execution import inputs
-from memloc.execution.inputs import context_for, forget_context
+from memloc.execution.inputs import context_for, forget_context, on_this_machine
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor
 from memloc.execution.progress import Silent
 from memloc.models.blocks import BlockModel
+from memloc.models.names import resolve
 from memloc.store.store import Store
 from tests.execution.test_executor import make_plan
 
@@ -109,3 +112,12 @@ def test_low_memory_is_no_part_of_what_a_job_is(
         for low in (False, True)
     ]
     assert keys[0] == keys[1]
+
+
+def test_the_embedded_model_is_found_wherever_it_is_installed(tmp_path: Path) -> None:
+    here = resolve(ModelConfig(name="minilm"))
+    assert on_this_machine(replace(here, location="/elsewhere/site-packages/model")) == here
+    assert on_this_machine(here) == here
+    # A folder of the same name holds another model.
+    other = replace(here, location=str(tmp_path / "minilm"), fingerprint="another")
+    assert on_this_machine(other) == other

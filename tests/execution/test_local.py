@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -13,8 +14,9 @@ from rich.console import Console
 
 from memloc.config import DEFAULT_METHODS, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
+from memloc.execution.device import visible_gpus
 from memloc.execution.kinds import KINDS, train
-from memloc.execution.local import LocalExecutor
+from memloc.execution.local import LocalExecutor, default_workers
 from memloc.execution.plan import plan_run
 from memloc.execution.progress import LogProgress, Silent
 from memloc.execution.queue import JobFailed
@@ -25,6 +27,7 @@ from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.store.store import Store
 from memloc.training.lesson import TrainingFailed
+from tests.execution.same_results import naps
 
 TASK = load_task(DataConfig(task="reviews", limit=60))
 
@@ -180,6 +183,41 @@ def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
     sentences = [words for words in outcome.failed.values() if words]
     assert len(sentences) == 3  # the trainings; swapping was left out without a word
     assert all("failed: " in words and "\n" not in words for words in sentences)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for environments in /proc")
+@pytest.mark.parametrize(
+    ("given", "visible", "handed_out"),
+    [
+        ("5,GPU-abc", ["5", "GPU-abc"], {"5": 2, "GPU-abc": 1}),  # three workers share two
+        ("3,-1,4", ["3"], {"3": 3}),
+        ("", [], {"": 3}),
+    ],
+)
+def test_workers_get_one_gpu_each_of_those_that_are_visible(
+    given: str,
+    visible: list[str],
+    handed_out: dict[str, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given)
+    assert visible_gpus() == visible
+    assert default_workers("cuda") == max(1, len(visible))
+    seen: Counter[str] = Counter()
+
+    class Spy(Silent):
+        def finish(self, job) -> None:
+            seen.clear()
+            for worker in executor.pool.workers:
+                content = Path(f"/proc/{worker.process.pid}/environ").read_text().split("\0")
+                (line,) = (line for line in content if line.startswith("CUDA_VISIBLE_DEVICES="))
+                seen[line.partition("=")[2]] += 1
+
+    with LocalExecutor(Store(tmp_path / "store"), 3) as executor:
+        executor.execute(naps(3, 0.1), Spy())
+    assert seen == handed_out
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == given
 
 
 def children(pid: int) -> list[int]:

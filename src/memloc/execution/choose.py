@@ -22,5 +22,13 @@ def make_executor(config: ExecutionConfig, store: Store, folder: Path) -> Execut
     Raises:
         MemlocError: If it cannot be used here.
     """
+    if config.executor == "ray":
+        from memloc.execution.on_ray import RayExecutor
+
+        return RayExecutor(store, config.ray, config.workers)
+    if config.executor == "slurm":
+        from memloc.execution.on_slurm import SlurmExecutor
+
+        return SlurmExecutor(store, config.slurm, folder)
     workers = config.workers or default_workers(pick_device(config.device))
     return LocalExecutor(store, workers)

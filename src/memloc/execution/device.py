@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -27,6 +28,20 @@ def pick_device(device: Device) -> str:
     if not there[device]:
         raise ConfigError(f"device {device!r} is not available on this machine; use --device auto")
     return device
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        names = [name.strip() for name in given.split(",")]
+        # As for CUDA itself, -1 hides all that come after it.
+        return [name for name in (names[: names.index("-1")] if "-1" in names else names) if name]
+    if not _accelerator_likely():
+        return []
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 def _accelerator_likely() -> bool:

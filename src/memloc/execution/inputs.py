@@ -19,12 +19,13 @@ from torch import Tensor
 from memloc.config import ModelConfig, TechniquesConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode
 from memloc.data.task import Task
+from memloc.execution.device import pick_device
 from memloc.execution.job import Job
 from memloc.execution.tasks import read_task
 from memloc.methods.base import CACHE_MEMORY, Context, Role, StatesOf
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
-from memloc.models.names import ModelSource
+from memloc.models.names import ModelSource, resolve
 from memloc.models.on_demand import LayersOnDemand
 from memloc.store.store import Store
 from memloc.training.resume import SAVE_EVERY, ResumePoint
@@ -134,7 +135,11 @@ def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
 
 
 def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int = 0) -> Classifier:
-    """A model with its tokeniser; a new head has one output per class of the task."""
+    """A model with its tokeniser; a new head has one output per class of the task.
+
+    Jobs of clusters leave the device to the machine they come to (`auto`).
+    """
+    source, device = on_this_machine(source), job.where["device"]
     model: dict[str, Any] = job.identity["model"]
     return load_classifier(
         source,
@@ -147,9 +152,17 @@ def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int
         n_labels=len(task.labels) if new_head else None,
         labels=task.labels if new_head else None,
         seed=seed,
-        device=job.where["device"],
+        device=pick_device("auto") if device == "auto" else device,
         max_tokens=job.identity["training"]["max_tokens"],
     )
+
+
+def on_this_machine(source: ModelSource) -> ModelSource:
+    """The same model; the embedded one is part of the installation, wherever that is here."""
+    if source.name != "minilm" or Path(source.location).is_dir():
+        return source
+    embedded = resolve(ModelConfig(name="minilm"))
+    return embedded if embedded.fingerprint == source.fingerprint else source
 
 
 def put_weights(model: BlockModel, weights: Iterable[tuple[str, Tensor]]) -> None:

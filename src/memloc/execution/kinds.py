@@ -16,7 +16,13 @@ from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode, evaluation_batches
 from memloc.execution.control_kinds import control, speed
-from memloc.execution.inputs import context_for, forget_context, load, resume_point
+from memloc.execution.inputs import (
+    context_for,
+    forget_context,
+    load,
+    on_this_machine,
+    resume_point,
+)
 from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
 from memloc.methods import find_method
@@ -32,7 +38,7 @@ from memloc.training.loop import fine_tune, train_on_part, training_data
 
 def model(job: Job, store: Store, report: Report) -> Output:
     """Look at a pre-trained model: what planning must know about it."""
-    source = ModelSource(**job.where["source"])
+    source = on_this_machine(ModelSource(**job.where["source"]))
     classifier = load_classifier(
         source,
         ModelConfig(

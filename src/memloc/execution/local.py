@@ -15,13 +15,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from memloc.execution.device import visible_gpus
 from memloc.execution.executor import LOOK_EVERY, Executor, attempt
 from memloc.execution.job import Job
 from memloc.execution.queue import JobQueue
@@ -40,7 +41,7 @@ class LocalExecutor(Executor):
         store: Where results go.
         workers: Processes with one thread each; 1 means to work in this process.
         launch: See `Executor`.
-        gpus: Numbers of the GPUs to hand out, one per worker; by default workers see all.
+        gpus: Names of the GPUs to hand out, one per worker; by default those that are visible.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class LocalExecutor(Executor):
         store: Store,
         workers: int,
         launch: str | None = None,
-        gpus: Sequence[int | str] = (),
+        gpus: Sequence[str] | None = None,
     ) -> None:
         super().__init__(store, launch)
         self.workers = workers
@@ -75,7 +76,9 @@ class LocalExecutor(Executor):
 
 
 def default_workers(device: str) -> int:
-    """One per core for the CPU (every job has one thread), one for an accelerator."""
+    """One per core for the CPU (every job has one thread), one per GPU otherwise."""
+    if device == "cuda":
+        return max(1, len(visible_gpus()))
     if device != "cpu":
         return 1
     if hasattr(os, "sched_getaffinity"):
@@ -86,7 +89,7 @@ def default_workers(device: str) -> int:
 class _Worker:
     """A process and what it is busy with."""
 
-    def __init__(self, process: BaseProcess, connection: Connection, gpu: int | str | None) -> None:
+    def __init__(self, process: BaseProcess, connection: Connection, gpu: str | None) -> None:
         self.process, self.connection, self.gpu = process, connection, gpu
         self.job: Job | None = None
         self.before: Job | None = None
@@ -101,9 +104,9 @@ class _Worker:
 class _Pool:
     """A few worker processes."""
 
-    def __init__(self, store: Store, launch: str, gpus: Sequence[int | str]) -> None:
+    def __init__(self, store: Store, launch: str, gpus: Sequence[str] | None) -> None:
         self.store, self.launch = store, launch
-        self.gpus = list(gpus)
+        self.gpus = gpus
         self.workers: list[_Worker] = []
 
     def run(self, queue: JobQueue, size: int) -> None:
@@ -126,17 +129,20 @@ class _Pool:
                 queue.look_elsewhere()
 
     def _start_worker(self) -> None:
-        taken = {worker.gpu for worker in self.workers}
-        gpu = next((gpu for gpu in self.gpus if gpu not in taken), None)
+        if self.gpus is None:
+            self.gpus = visible_gpus()
+        taken = [worker.gpu for worker in self.workers]
+        gpu = min(self.gpus, key=taken.count, default=None)  # shared if there are more workers
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(
-            target=_work, args=(theirs, self.store.root, self.launch, gpu), daemon=True
+            target=_work, args=(theirs, self.store.root, self.launch), daemon=True
         )
         # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            process.start()
+            with _visible(gpu):
+                process.start()
         finally:
             signal.signal(signal.SIGINT, before)
         theirs.close()
@@ -180,11 +186,26 @@ class _Pool:
         self.workers.clear()
 
 
-def _work(connection: Connection, root: Path, launch: str, gpu: int | str | None) -> None:
+@contextlib.contextmanager
+def _visible(gpu: str | None) -> Iterator[None]:
+    """A process that starts now sees one GPU only, whatever it imports first."""
+    if gpu is None:
+        yield
+        return
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+
+
+def _work(connection: Connection, root: Path, launch: str) -> None:
     """What a worker process does until its pipe closes."""
     _die_with_parent()
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpu)
     store = Store(root)
     while True:
         try:

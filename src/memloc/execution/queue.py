@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from memloc.errors import MemlocError
@@ -90,27 +92,48 @@ class JobQueue:
         """Nothing is left to do, here or elsewhere."""
         return not (self.waiting or self.running or self.elsewhere)
 
-    def take(self, after: Job | None = None) -> Job | None:
+    def take(
+        self, after: Job | None = None, fits: Callable[[Job], bool] = lambda job: True
+    ) -> Job | None:
         """The next job that can run now.
 
         Args:
             after: What the worker did before: another of the same group needs the same models,
                 which it still has in memory, and so goes before other groups.
+            fits: Whether the worker can do a job; those it cannot do stay where they are.
         """
-        while (name := self._next_group(after)) is not None:
+        passed_over = []
+        found = None
+        while found is None and (name := self._next_group(after)) is not None:
             artefact = heapq.heappop(self.ready[name])[1]
             if self.waiting.get(artefact) != 0:  # taken already, or an input turned out damaged
                 continue
             job = self.jobs[artefact]
+            if not fits(job):
+                passed_over.append(artefact)
+                continue
             words = self.failed_before(job)
             if words is not None:
                 self._fail(job, words)
                 continue
-            del self.waiting[artefact]
-            self.running.add(artefact)
-            self.progress.start(job)
-            return job
-        return None
+            found = job
+        for artefact in passed_over:
+            self._make_ready(artefact)
+        if found is not None:
+            self._start(found)
+        return found
+
+    def ready_jobs(self) -> Iterator[Job]:
+        """All that `take` could give now."""
+        entries = (artefact for heap in self.ready.values() for _, artefact in heap)
+        for artefact in dict.fromkeys(entries):  # one that came back is there twice
+            if self.waiting.get(artefact) == 0:
+                yield self.jobs[artefact]
+
+    def _start(self, job: Job) -> None:
+        del self.waiting[job.artefact]
+        self.running.add(job.artefact)
+        self.progress.start(job)
 
     def _next_group(self, after: Job | None) -> str | None:
         while self.groups and not self.ready[self.groups[0][2]]:
@@ -165,6 +188,50 @@ class JobQueue:
                 self.elsewhere.discard(artefact)
                 self._wait(artefact)
 
+    def watch(self) -> int:
+        """See what became of jobs if workers choose them themselves; call it now and then.
+
+        Folders are listed rather than asked for each job: thousands may be ready on a slow disk.
+
+        Returns:
+            How many jobs are settled now that were not before.
+        """
+        kinds = {kind for kind, _ in (*self.waiting, *self.running)}
+        claimed = set(self.store.claims.all())
+        failed = set(_names(self.store.root.parent / "failures"))
+        stored = {(kind, key) for kind in kinds for key in _names(self.store.root / kind)}
+        before = len(self.finished) + len(self.failed)
+        news = True
+        while news:  # what is finished makes others ready, which may be finished too
+            news = False
+            for job in [*self.ready_jobs(), *(self.jobs[artefact] for artefact in self.running)]:
+                name = f"{job.kind}-{job.key}"
+                words = self.failed_before(job) if f"{name}.json" in failed else None
+                done = job.artefact in stored and self.store.has(*job.artefact)
+                if (name in claimed or words or done) and job.artefact in self.waiting:
+                    self._start(job)
+                if done or words:
+                    self.settle(job, ("done", None) if done else ("failed", words))
+                    news = True
+                elif name not in claimed and job.artefact in self.running:
+                    self.running.discard(job.artefact)  # its worker died, or starts again
+                    self._wait(job.artefact)
+        return len(self.finished) + len(self.failed) - before
+
+    def give_up(self, words: str) -> None:
+        """Nobody is left to do what remains: one sentence, not one for each of thousands."""
+        left = sorted({*self.running, *self.waiting, *self.elsewhere}, key=self.order.__getitem__)
+        for jobs in (self.running, self.waiting, self.elsewhere):
+            jobs.clear()
+        others = f" and {len(left) - 1} more jobs" if len(left) > 1 else ""
+        for number, artefact in enumerate(left):
+            job = self.jobs[artefact]
+            if number == 0:
+                self._fail(job, f"{job.title}{others} failed: {words}")
+            else:
+                self.failed[artefact] = ""
+                self.progress.drop(job)
+
     def _wait(self, artefact: Artefact) -> None:
         """Until all it needs is there; what is not among the jobs is there already."""
         needs = {need for need in self.jobs[artefact].needs.values() if need in self.jobs}
@@ -217,6 +284,13 @@ class JobQueue:
                     self.waiting[other] += 1
             self._wait(artefact)
         self._wait(job.artefact)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []  # not there yet, or the file system hiccups: the next look will tell
 
 
 def _ranks(jobs: Sequence[Job]) -> dict[str, float]:

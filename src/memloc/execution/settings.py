@@ -14,34 +14,45 @@ ExecutorName = Literal["local", "ray", "slurm"]
 class Resources(Frozen):
     """What one job of a kind occupies."""
 
-    cpus: float = Field(1, ge=0)
+    cpus: float = Field(1, gt=0)
     gpus: float = Field(0, ge=0, description="A fraction lets several jobs share a GPU.")
 
 
 class RayConfig(Frozen):
-    """Jobs as tasks of a Ray cluster."""
+    """Workers as actors of a Ray cluster, each of which does one job at a time."""
 
     address: str | None = Field(
         None, description="Of an existing cluster, or `auto`; None starts one on this machine."
     )
     resources: dict[str, Resources] = Field(
-        {}, description="By kind of job (train, window, …); `default` is for all others."
+        {},
+        description="By kind of job (train, window, …); `default` is for all others. Without it, a "
+        "job occupies a core, and a GPU if it computes on one.",
     )
 
 
 class SlurmConfig(Frozen):
     """Workers as jobs of a Slurm array, each of which takes jobs until none are left."""
 
+    cluster: Literal["slurm", "local"] = Field(
+        "slurm", description="local: processes of this machine, to try out settings without Slurm."
+    )
     workers: int = Field(16, ge=1, description="Workers in the array.")
     at_once: int | None = Field(None, ge=1, description="Cap on workers that run in parallel.")
     minutes: int = Field(240, ge=1, description="Time limit of a worker; it is requeued then.")
-    cpus: int = Field(1, ge=1)
-    gpus: int = Field(0, ge=0)
-    memory_gb: float = Field(16, gt=0)
+    cpus: int = Field(
+        1, ge=1, description="Of a worker; without GPUs it does as many jobs at a time."
+    )
+    gpus: int = Field(
+        0, ge=0, description="Of a worker; with several it does as many jobs at a time."
+    )
+    memory_gb: float = Field(16, gt=0, description="Of a worker.")
     partition: str | None = None
-    requeues: int = Field(20, ge=0, description="How often a worker comes back.")
+    requeues: int = Field(20, ge=0, description="How often a worker comes back after a time-out.")
     setup: tuple[str, ...] = Field((), description="Shell lines that run before a worker.")
-    options: dict[str, Any] = Field({}, description="Further options of sbatch.")
+    options: dict[str, Any] = Field(
+        {}, description="Further options of sbatch by their long names, such as account."
+    )
 
 
 class ExecutionConfig(Frozen):
@@ -49,7 +60,10 @@ class ExecutionConfig(Frozen):
 
     executor: ExecutorName = "local"
     workers: int | None = Field(
-        None, ge=1, description="Of `local`: processes; None: one per core, or one per GPU."
+        None,
+        ge=1,
+        description="Of `local`: processes; None: one per core, or one per GPU. Of `ray`: at most "
+        "so many; None: as many as fit. Slurm has its own.",
     )
     device: Device = "auto"
     save_every: float = Field(
