@@ -29,7 +29,7 @@ from memloc.data.task import Task
 from memloc.execution.device import pick_device
 from memloc.execution.job import Job
 from memloc.execution.local import Executor, JobFailed, default_workers
-from memloc.execution.plan import Planner
+from memloc.execution.plan import Planner, model_job
 from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, in_seconds, title_of
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.tasks import write_task
@@ -43,7 +43,7 @@ from memloc.methods import (
 )
 from memloc.models.names import ModelSource, resolve
 from memloc.report.control_summary import estimate_words, summarise_control
-from memloc.results import write_results
+from memloc.results import made_from, write_results
 from memloc.store.store import Store, key_of
 
 AUXILIARY_SIZE = 100
@@ -121,7 +121,8 @@ def run_control(
     summary["failures"] = [*([] if config.methods is None else broken), *failures]
     key = key_of("control", [job.key for job in jobs])
     folder = runs / f"control-{key[:8]}"
-    write_results(folder, tables, summary, {"control": config.model_dump(mode="json")})
+    used = made_from([*(model_job(look.config.model, look.source) for look in looks), *jobs], store)
+    write_results(folder, tables, summary, {"control": config.model_dump(mode="json")}, used)
     reused = len(jobs) - outcome.computed - len(outcome.failed)
     summary["jobs"] = {"computed": outcome.computed, "reused": reused}
     summary["seconds"] = round(time.perf_counter() - started, 1)

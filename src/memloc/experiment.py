@@ -23,7 +23,7 @@ from memloc.generalise import collect_splits, first_round, further_rounds
 from memloc.methods import check_enough_examples, check_pooling, usable_methods
 from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
-from memloc.results import with_texts, write_results
+from memloc.results import made_from, with_texts, write_results
 from memloc.store.store import Store, key_of
 
 
@@ -100,7 +100,8 @@ def run(
     jobs = [*plan.jobs, *splits]
     key = key_of("run", [job.key for job in jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
-    write_results(folder, tables, summary, config.model_dump(mode="json"))
+    used = made_from([model_job(config.model, source), *jobs], store)
+    write_results(folder, tables, summary, config.model_dump(mode="json"), used)
     # What follows is about this call, not about the result.
     reused = len(jobs) - outcome.computed - len(outcome.failed)
     summary["jobs"] = {"computed": outcome.computed, "reused": reused}
