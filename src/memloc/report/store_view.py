@@ -89,7 +89,7 @@ def garbage_data(garbage: Garbage, unreferenced: bool, dry_run: bool) -> dict[st
         "number": len(garbage.unreferenced),
         "bytes": sum(entry.size for entry in garbage.unreferenced),
     }
-    other_too = goes(garbage, unreferenced)
+    other_too = garbage.all_goes(unreferenced)
     removed = [*going, *([other] if other_too else [])]
     return {
         "dry_run": dry_run,
@@ -99,11 +99,6 @@ def garbage_data(garbage: Garbage, unreferenced: bool, dry_run: bool) -> dict[st
         "in_use": garbage.in_use,
         "results_without_list": [str(folder) for folder in garbage.unlisted],
     }
-
-
-def goes(garbage: Garbage, unreferenced: bool) -> bool:
-    """Whether artefacts that no result refers to go."""
-    return unreferenced and not garbage.in_use
 
 
 def show_garbage(garbage: Garbage, unreferenced: bool, dry_run: bool, console: Console) -> None:
@@ -130,16 +125,10 @@ def show_garbage(garbage: Garbage, unreferenced: bool, dry_run: bool, console: C
     if garbage.unlisted and garbage.unreferenced:
         names = ", ".join(folder.name for folder in garbage.unlisted[:3])
         more = ", …" if len(garbage.unlisted) > 3 else ""
-        console.print(
-            f"Results of an older memloc, which do not say what they were made from: {names}{more}."
-            + (
-                ""
-                if goes(garbage, unreferenced) and not dry_run
-                else " Run them again before --unreferenced, which computes nothing, so that they do."
-            ),
-            style="dim",
-            markup=False,
-        )
+        words = f"Results of an older memloc do not say what they were made from: {names}{more}."
+        if dry_run or not garbage.all_goes(unreferenced):
+            words += " Run them again before --unreferenced, so that they do; it computes nothing."
+        console.print(words, style="dim", markup=False)
 
 
 class Reading:

@@ -52,6 +52,10 @@ class Garbage:
     unlisted: list[Path]
     in_use: bool
 
+    def all_goes(self, unreferenced: bool) -> bool:
+        """Whether artefacts of no result go: if that is wanted, and nobody is at work."""
+        return unreferenced and not self.in_use
+
 
 def find_garbage(store: Store, runs: Path, now: float | None = None) -> Garbage:
     """Look through a store and the results beside it.
@@ -96,7 +100,7 @@ def remove_garbage(store: Store, garbage: Garbage, unreferenced: bool) -> None:
     for items in garbage.rubbish.values():
         for path, _ in items:
             _remove(store, path)
-    if unreferenced and not garbage.in_use:
+    if garbage.all_goes(unreferenced):
         for entry in garbage.unreferenced:
             _remove(store, entry.path)
     store.sweep_leftovers()
