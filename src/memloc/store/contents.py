@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
+from memloc.errors import StoreError
 from memloc.store.store import MANIFEST, key_of
 
 WEIGHT_KINDS = ("train", "control", "states")
@@ -57,7 +58,11 @@ def manifest_problem(folder: Path, kind: str, key: str) -> str | None:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest if it has the form of one, otherwise None."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        try:
+            text = (folder / MANIFEST).read_text(encoding="utf-8")
+        except PermissionError as error:
+            raise _not_ours(folder / MANIFEST, error) from None
+        manifest = json.loads(text)
         if (
             isinstance(manifest, dict)
             and isinstance(manifest.get("inputs"), dict)
@@ -67,6 +72,11 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         ):
             return manifest
     return None
+
+
+def _not_ours(path: Path, error: OSError) -> StoreError:
+    """What another user keeps to himself is not damaged."""
+    return StoreError(f"{str(path)!r} cannot be read: {error.strerror}; ask its owner to allow it")
 
 
 def _maps_to_text(value: Any) -> bool:
@@ -95,6 +105,8 @@ def artefact_problem(
         try:
             with path.open("rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").hexdigest()
+        except PermissionError as error:
+            raise _not_ours(path, error) from None
         except OSError as error:
             return f"{name} cannot be read: {error.strerror or error}"
         if found != checksum:
