@@ -97,6 +97,11 @@ def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
     assert pd.read_parquet("found/layers.parquet")["layer"].tolist() == [1, 2, 3]
     assert "Report: found/report.html" in out
     assert Path("found/report.html").is_file()
+    stored = {path.parts[-3:-1] for path in Path("found/store").glob("*/*/manifest.json")}
+    assert {tuple(pair) for pair in json.loads(Path("found/artefacts.json").read_text())} == stored
+    assert memloc("store", "export", "found", "-o", "found.tar")[0] == 0  # the store is its own
+    assert memloc("store", "import", "found.tar", "--runs", "theirs")[0] == 0
+    assert memloc("report", "theirs/found")[0] == 0
 
 
 QUICK_LOCALISE = [

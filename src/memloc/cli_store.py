@@ -20,7 +20,7 @@ def list_command(
     kind: Annotated[str | None, option("--kind", "List the artefacts of one kind.")] = None,
     as_json: Json = False,
 ) -> None:
-    """What is in the store: how many artefacts of which kind, and how large they are."""
+    """What is in the store: how many artefacts of which kind, and their size."""
     from memloc.report.store_view import artefact_rows, kind_rows, show_artefacts, show_kinds
     from memloc.store.inventory import entries, open_store, set_aside
 
@@ -44,8 +44,7 @@ def list_command(
 def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
     """Check every artefact: manifest, key, files, checksums.
 
-    Damaged ones are set aside, so that the next run computes them anew; exit code 1 if there were
-    any.
+    Damaged ones are set aside and computed anew by the next run; exit code 1 if any.
     """
     from memloc.report.store_view import reading, size_words
     from memloc.store.inventory import Damage, entries, open_store, verify
@@ -98,12 +97,13 @@ def gc_command(
 ) -> None:
     """Remove what nothing needs.
 
-    Always: drafts of processes that are gone, artefacts set aside as damaged, states of finished
-    trainings, forgotten caches.
+    Always: leftovers of killed processes, what is damaged, states of finished trainings.
 
-    With --unreferenced also artefacts that no result below DIR and no sweep refers to. An
-    interrupted run is no result yet: what it has finished would be computed again. Nothing younger
-    than an hour goes, and nothing while somebody is computing.
+    With --unreferenced also artefacts of no result and no sweep.
+
+    An interrupted run is no result yet: what it has finished would go too.
+
+    But never what is younger than an hour, and not while somebody is computing.
     """
     from memloc.report.store_view import garbage_data, show_garbage
     from memloc.store.garbage import find_garbage, remove_garbage
@@ -135,7 +135,7 @@ def export_command(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Pack results and all they were made from into one file, for a colleague."""
+    """Pack results and all they were made from, for a colleague."""
     from memloc.report.store_view import size_words
     from memloc.store.archive import export_results
 
@@ -158,7 +158,7 @@ def import_command(
     max_size: Annotated[str, option("--max-size", "Refuse what unfolds to more.")] = "20GB",
     as_json: Json = False,
 ) -> None:
-    """Check what a colleague exported, completely, and bring it in; nothing in it is executed.
+    """Check all that a colleague exported, and bring it in; nothing in it is run.
 
     If anything is wrong nothing is imported. What is here already is kept.
     """
