@@ -227,8 +227,9 @@ def test_a_technique_that_fails_leaves_the_results_of_the_others(memloc, tmp_pat
     memorised, original = save_pair(tmp_path, "bert", layers=3)
     broken = tiny_model("bert", layers=3, seed=5)
     with torch.no_grad():
-        # Only a text with the last word of the vocabulary shows it.
-        broken.bert.embeddings.word_embeddings.weight[-1] = float("nan")
+        # Finite, so that it can be loaded, but too large to compute with; and only a text with the
+        # last word of the vocabulary shows it.
+        broken.bert.embeddings.word_embeddings.weight[-1] = 3e38
     broken.save_pretrained("broken")
     tiny_tokenizer().save_pretrained("broken")
     labelled_rows(48).to_csv("data.csv", index=False)
