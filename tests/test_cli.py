@@ -97,6 +97,11 @@ def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
     assert pd.read_parquet("found/layers.parquet")["layer"].tolist() == [1, 2, 3]
     assert "Report: found/report.html" in out
     assert Path("found/report.html").is_file()
+    stored = {path.parts[-3:-1] for path in Path("found/store").glob("*/*/manifest.json")}
+    assert {tuple(pair) for pair in json.loads(Path("found/artefacts.json").read_text())} == stored
+    assert memloc("store", "export", "found", "-o", "found.tar")[0] == 0  # the store is its own
+    assert memloc("store", "import", "found.tar", "--runs", "theirs")[0] == 0
+    assert memloc("report", "theirs/found")[0] == 0
 
 
 QUICK_LOCALISE = [
@@ -222,8 +227,9 @@ def test_a_technique_that_fails_leaves_the_results_of_the_others(memloc, tmp_pat
     memorised, original = save_pair(tmp_path, "bert", layers=3)
     broken = tiny_model("bert", layers=3, seed=5)
     with torch.no_grad():
-        # Only a text with the last word of the vocabulary shows it.
-        broken.bert.embeddings.word_embeddings.weight[-1] = float("nan")
+        # Finite, so that it can be loaded, but too large to compute with; and only a text with the
+        # last word of the vocabulary shows it.
+        broken.bert.embeddings.word_embeddings.weight[-1] = 3e38
     broken.save_pretrained("broken")
     tiny_tokenizer().save_pretrained("broken")
     labelled_rows(48).to_csv("data.csv", index=False)

@@ -98,6 +98,9 @@ def test_only_the_hidden_layers_differ_much_between_the_two_models(
         chosen = np.isin(np.arange(1, 5), [int(layer) for layer in str(hidden).split("+")])
         assert weights[chosen].min() > 2 * weights[~chosen].max(), (hidden, weights)
     assert json.loads(out)["by_technique"][0]["accuracy"] == 1.0
+    listed = {tuple(pair) for pair in json.loads((folder / "artefacts.json").read_text())}
+    stored = {path.parts[-3:-1] for path in Path("runs/store").glob("*/*/manifest.json")}
+    assert listed == {artefact for artefact in stored if artefact[0] != "speed"}
 
 
 def test_models_of_different_depth_have_their_own_layers_and_chance(

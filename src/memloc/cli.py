@@ -24,6 +24,7 @@ from memloc.cli_output import STOPPED, make_console, print_json
 from memloc.cli_report import report_command
 from memloc.cli_run import run_command
 from memloc.cli_status import status_command
+from memloc.cli_store import store_app
 from memloc.cli_sweep import sweep_command
 from memloc.config import ModelConfig
 from memloc.errors import MemlocError
@@ -49,6 +50,7 @@ app.command("agreement")(agreement_command)
 app.command("report")(report_command)
 app.command("figures")(figures_command)
 app.add_typer(models_app, name="models", no_args_is_help=True)
+app.add_typer(store_app, name="store", no_args_is_help=True)
 
 
 @app.command("tasks")

@@ -209,6 +209,7 @@ def localise_command(
         "training": training.model_dump(), "seed": seed, "device": device, "methods": names,
         "techniques": techniques.model_dump(mode="json"), "explain": explain,
     }  # fmt: skip
+    used: list[tuple[str, str]] = []
     with (
         one_thread(),
         interruptible("finished parts are kept, the same command goes on"),
@@ -233,8 +234,9 @@ def localise_command(
             low_memory=low_memory,
             progress=make_progress(Console(stderr=True)),
             explain=explain,
+            used=used,
         )
-        write_results(out, tables, summary, settings)
+        write_results(out, tables, summary, settings, used)
         report = write_beside(out)
     if report and open_it:
         open_report(report)

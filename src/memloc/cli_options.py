@@ -179,7 +179,7 @@ def parse_set(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     return options
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, flag: str = "--cache-memory") -> int:
     """`500MB` or `2GB` as bytes.
 
     Raises:
@@ -192,7 +192,7 @@ def parse_bytes(text: str) -> int:
         if not 0 <= size < 2**60:
             raise ValueError(text)
     except (KeyError, ValueError):
-        raise MemlocError(f"--cache-memory {text!r} is not a size such as 500MB or 2GB") from None
+        raise MemlocError(f"{flag} {text!r} is not a size such as 500MB or 2GB") from None
     return int(size)
 
 

@@ -30,7 +30,7 @@ from memloc.execution.device import pick_device
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
-from memloc.execution.plan import Planner
+from memloc.execution.plan import Planner, model_job
 from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, title_of
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
@@ -44,7 +44,7 @@ from memloc.methods import (
 )
 from memloc.models.names import ModelSource
 from memloc.report.control_summary import estimate_words, summarise_control
-from memloc.results import write_results
+from memloc.results import made_from, write_results
 from memloc.store.store import Store, key_of
 from memloc.supplies import Supplies
 
@@ -194,7 +194,10 @@ def finish(planned: PlannedControl, store: Store, outcome: Outcome, runs: Path) 
     summary["failures"] = [*([] if config.methods is None else broken), *failures]
     key = key_of("control", [job.key for job in planned.jobs])
     folder = runs / f"control-{key[:8]}"
-    write_results(folder, tables, summary, {"control": config.model_dump(mode="json")})
+    models = zip(config.models, planned.prepared.sources, strict=True)
+    looks = [model_job(one.model, source) for one, source in models]
+    used = made_from([*looks, *planned.jobs], store)
+    write_results(folder, tables, summary, {"control": config.model_dump(mode="json")}, used)
     summary["folder"] = str(folder)
     return ControlResult(summary, tables, folder)
 

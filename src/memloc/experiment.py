@@ -23,7 +23,7 @@ from memloc.execution.estimate import pass_flops, rough_lengths
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
-from memloc.execution.plan import RunPlan, plan_run
+from memloc.execution.plan import RunPlan, model_job, plan_run
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
 from memloc.explain import possible_parts
@@ -31,7 +31,7 @@ from memloc.generalise import HalfSplits, collect_splits, further_rounds
 from memloc.methods import check_enough_examples, check_pooling, usable_methods
 from memloc.models.names import ModelSource
 from memloc.report.summary import summarise_run
-from memloc.results import with_texts, write_results
+from memloc.results import made_from, with_texts, write_results
 from memloc.store.store import Store, key_of
 from memloc.supplies import Supplies
 
@@ -207,7 +207,8 @@ def finish(planned: PlannedRun, store: Store, outcome: Outcome, runs: Path) -> R
     summary["failures"] = [*planned.prepared.broken, *failures]
     key = key_of("run", [job.key for job in planned.jobs])
     folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
-    write_results(folder, tables, summary, config.model_dump(mode="json"))
+    used = made_from([model_job(config.model, source), *planned.jobs], store)
+    write_results(folder, tables, summary, config.model_dump(mode="json"), used)
     summary["folder"] = str(folder)
     return RunResult(summary, tables, folder)
 

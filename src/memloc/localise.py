@@ -34,6 +34,7 @@ from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
 from memloc.report.summary import finish, summarise_methods
+from memloc.results import made_from
 from memloc.store.store import Store
 from memloc.training.evaluate import predict_logits
 
@@ -78,6 +79,7 @@ def localise_folders(
     low_memory: bool = False,
     progress: Progress | None = None,
     explain: bool | None = None,
+    used: list[tuple[str, str]] | None = None,
 ) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
     """Localise what one fine-tuned classifier stores and its twin does not.
 
@@ -97,6 +99,7 @@ def localise_folders(
         low_memory: Keep the layers of θ_O in a file until they are needed; same results.
         progress: Where to show how far it is.
         explain: Whether to follow noisy examples through the layers; None: if it is possible.
+        used: Gets the kinds and keys of what the result was made from, in the store `work`.
 
     Returns:
         A summary and the tables.
@@ -150,6 +153,8 @@ def localise_folders(
         outcome = executor.execute(plan.jobs, progress or Silent())
         failures = check_failures(plan, plan.jobs, outcome)
         tables = collect(plan, store, checked.task)
+        if used is not None:
+            used += made_from(plan.jobs, store)
     tables = {name: table.drop(columns="seed") for name, table in tables.items()}
     noisy = int(checked.task.train["noisy"].sum())
     summary: dict[str, Any] = {

@@ -6,13 +6,17 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from memloc.errors import StoreError
+
+if TYPE_CHECKING:
+    from memloc.execution.job import Job
+    from memloc.store.store import Store
 
 TABLES = (
     *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
@@ -24,14 +28,33 @@ TABLES = (
 """Names of all tables that a result may have."""
 REPORT = "report.html"
 """The page that shows a result, in its folder."""
+ARTEFACTS = "artefacts.json"
+"""Kinds and keys of all that a result was made from."""
+
+
+def made_from(jobs: Iterable[Job], store: Store) -> list[tuple[str, str]]:
+    """Kinds and keys of all that jobs left or read; what a failed job did not leave is no part."""
+    used = {artefact for job in jobs for artefact in (job.artefact, *job.needs.values())}
+    return sorted(artefact for artefact in used if store.has(*artefact))
 
 
 def write_results(
-    folder: Path, tables: dict[str, pd.DataFrame], summary: dict[str, Any], settings: dict[str, Any]
+    folder: Path,
+    tables: dict[str, pd.DataFrame],
+    summary: dict[str, Any],
+    settings: dict[str, Any],
+    artefacts: Sequence[tuple[str, str]] | None = None,
 ) -> None:
     """Write the tables, `summary.json` and `settings.json`; old files stay if anything fails.
 
     A report of what was there before is removed.
+
+    Args:
+        folder: Where to.
+        tables: By name.
+        summary: What was found.
+        settings: What was asked for.
+        artefacts: What the result was made from (see `made_from`), if it is in a store.
 
     Raises:
         StoreError: If the folder cannot be written.
@@ -40,6 +63,8 @@ def write_results(
         f"{name}.json": json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False)
         for name, value in {"summary": summary, "settings": settings}.items()
     }
+    if artefacts is not None:
+        texts[ARTEFACTS] = json.dumps(list(artefacts), indent=0)
     aside = folder / f".writing-{uuid.uuid4().hex[:6]}"
     try:
         aside.mkdir(parents=True)
@@ -52,6 +77,8 @@ def write_results(
         # What another call left here would pass for a result of this one.
         for name in set(TABLES) - set(tables):
             (folder / f"{name}.parquet").unlink(missing_ok=True)
+        if artefacts is None:
+            (folder / ARTEFACTS).unlink(missing_ok=True)
         (folder / REPORT).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 from memloc.config import ModelConfig
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
+from memloc.models.hostile import check_config, check_finite, check_size
 from memloc.models.names import ModelSource
 
 
@@ -68,7 +70,12 @@ def load_classifier(
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     if source.revision:
         options |= {"revision": source.revision, "local_files_only": source.offline}
-    _load_part("config", AutoConfig, source, options)  # alone first, so that errors name it
+    # The config alone first: it is where errors, and hostile numbers, show before they cost.
+    with _in_words("config", source):
+        check_config(source, options)
+    plain = _load_part("config", AutoConfig, source, options)
+    with _in_words("config", source), quiet():
+        check_size(plain, source, config.trust_remote_code)
     tokenizer = _load_part("tokeniser", AutoTokenizer, source, options)
     head: dict[str, Any] = {} if n_labels is None else {"num_labels": n_labels}
     if labels is not None:
@@ -91,6 +98,7 @@ def load_classifier(
                 "ignore_mismatched_sizes": n_labels is not None,
             },
         )
+    check_finite(model, source.name)
     pad_id = agree_on_padding(model, tokenizer, source.name)
     blocks = BlockModel(model.to(device).eval(), config.blocks)
     fresh = _check_loaded(blocks, info, source.name, new_head=n_labels is not None)
@@ -203,7 +211,10 @@ def quiet() -> Iterator[None]:
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            # Said by torch about weights that it then refuses, which is said in our words.
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            yield
     finally:
         transformers.logging.set_verbosity(verbosity)
         if bars:
@@ -211,14 +222,27 @@ def quiet() -> Iterator[None]:
 
 
 def _load_part(what: str, loader: Any, source: ModelSource, options: dict[str, Any]) -> Any:
+    with _in_words(what, source), quiet():
+        return loader.from_pretrained(source.location, **options)
+
+
+@contextlib.contextmanager
+def _in_words(what: str, source: ModelSource) -> Iterator[None]:
+    """Turn what the libraries raise into a sentence."""
     try:
-        with quiet():
-            return loader.from_pretrained(source.location, **options)
+        yield
+    except ModelError:
+        raise
     except Exception as error:  # damaged files make the libraries raise almost anything
         if "trust_remote_code" in str(error):
             raise ModelError(
                 f"model {source.name!r} brings code of its own, which is run only if you pass "
                 "--trust-remote-code"
+            ) from None
+        if type(error).__name__ == "UnpicklingError":
+            raise ModelError(
+                f"the weights of {source.name!r} are a pickle with more than tensors in it, which "
+                "could run code and is not read; get or save the model as safetensors"
             ) from None
         raise ModelError(
             f"the {what} of {source.name!r} could not be loaded from {source.location!r} "

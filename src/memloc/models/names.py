@@ -158,10 +158,18 @@ def _check_readable(path: Path) -> None:
     file = path / "config.json"
     try:
         json.loads(file.read_text(encoding="utf-8"))
+        for file in sorted(path.glob("*.index.json")):
+            parts = json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()
+            for part in sorted(set(map(str, parts))):
+                if "/" in part or not (path / part).is_file():
+                    raise ValueError(f"there is no file {part!r} beside it")
         for file in sorted(path.glob("*.safetensors")):
             with safe_open(file, framework="numpy"):
                 pass
-    except (OSError, ValueError, SafetensorError) as error:
+    except (
+        *(OSError, ValueError, KeyError, TypeError, AttributeError),
+        *(RecursionError, SafetensorError),
+    ) as error:
         raise ModelError(
             f"{file.name} in model directory {str(path)!r} is damaged ({error}); "
             "save the model there again with save_pretrained"
