@@ -28,7 +28,7 @@ from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor
 from memloc.execution.plan_file import write_plan
 from memloc.execution.progress import Progress, Silent
-from memloc.execution.queue import JobFailed, Outcome
+from memloc.execution.queue import Artefact, JobFailed, Outcome
 from memloc.execution.settings import ExecutionConfig
 from memloc.generalise import further_rounds
 from memloc.report.words import MEMORISED
@@ -82,10 +82,13 @@ class PlannedSweep:
     @property
     def jobs(self) -> list[Job]:
         """Every job once, however many runs share it."""
-        jobs = [job for _, run in self.runs for job in run.jobs]
-        if self.benchmark is not None:
-            jobs += self.benchmark.jobs
-        return list({job.artefact: job for job in jobs}.values())
+        found: dict[Artefact, Job] = {}
+        for _, run in self.runs:
+            for job in run.jobs:
+                found.setdefault(job.artefact, job)
+        for job in self.benchmark.jobs if self.benchmark else ():
+            found.setdefault(job.artefact, job)
+        return list(found.values())
 
 
 def plan_sweep(
