@@ -66,14 +66,21 @@ def sweep_command(
         executor=executor, workers=workers, device=device, save_every=save_every
     )
     from memloc.execution.progress import make_progress
-    from memloc.report.sweep_terminal import show_sweep
+    from memloc.report.sweep_terminal import show_dry_run, show_sweep
     from memloc.sweep import run_sweep, select
+    from memloc.sweep_dry import dry_run as count
 
     if only is not None:
         sweep = select(sweep, only)
     progress = make_progress(Console(stderr=True))
     if dry_run:
-        raise MemlocError("--dry-run is not there yet")
+        with interruptible("nothing was computed"):
+            found = count(sweep, runs, progress)
+        if as_json:
+            print_json(found)
+        else:
+            show_dry_run(found, make_console())
+        return
     with interruptible("finished jobs are kept, the same command goes on"):
         summary = run_sweep(sweep, runs, progress)
     if as_json:

@@ -30,7 +30,7 @@ from memloc.execution.device import pick_device
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
-from memloc.execution.plan import Planner, model_job
+from memloc.execution.plan import Planner, model_job, speed_job
 from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, title_of
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
@@ -325,15 +325,26 @@ def measure(
     Raises:
         JobFailed: If a model does not run.
     """
+    data = {name: supplies.data(config) for name, config in prepared.data.items()}
     planners = _planners(prepared, looks, supplies, where, {})
-    speeds = {key: planner.speed() for key, planner in planners.items()}
-    outcome = executor.execute(list(speeds.values()), Silent())
+    jobs = {
+        look.source.name: speed_job(
+            planners[look.source.name, prepared.auxiliary].planner.train("frozen", 0, ""),
+            list(data.values()),
+        )
+        for look in looks
+    }
+    outcome = executor.execute(list(jobs.values()), Silent())
     for words in outcome.failed.values():
         raise JobFailed(words)
     store = executor.store
-    measured = {key: store.open(*job.artefact).json("speed.json") for key, job in speeds.items()}
-    seconds = {key: found["seconds_per_pass"] for key, found in measured.items()}
-    return seconds, max(found["trained_bytes"] for found in measured.values())
+    found = {model: store.open(*job.artefact).json("speed.json") for model, job in jobs.items()}
+    seconds = {
+        (model, name): measured["seconds_per_pass"][key]
+        for model, measured in found.items()
+        for name, (_, key) in data.items()
+    }
+    return seconds, max(measured["trained_bytes"] for measured in found.values())
 
 
 def plan(

@@ -18,8 +18,8 @@ import pandas as pd
 from memloc.analysis.windows import chosen_windows
 from memloc.config import RunConfig
 from memloc.data.task import Task
+from memloc.execution.costs import pass_flops
 from memloc.execution.device import pick_device
-from memloc.execution.estimate import pass_flops, rough_lengths
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.local import LocalExecutor, default_workers
@@ -175,8 +175,9 @@ def plan(
     check_pooling(config.methods, facts["pooling"])
     parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
     data = supplies.data(config.data)
-    lengths = rough_lengths(task.train, config.training.max_tokens)
-    cost = pass_flops(facts, lengths) if label else 1.0
+    cost = 1.0
+    if label:
+        cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
     plan = plan_run(config, data, prepared.source, n_layers, where, parts, label, cost)
     wanted = config.generalisation
     halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from memloc.config import DataConfig, ModelConfig
 from memloc.data.load import load_task
 from memloc.data.task import Task
+from memloc.execution.costs import rough_lengths
 from memloc.execution.executor import Executor
 from memloc.execution.plan import model_job
 from memloc.execution.progress import Silent
@@ -27,6 +30,7 @@ class Supplies:
         self.store = store
         self._tasks: dict[DataConfig, Task] = {}
         self._data: dict[DataConfig, tuple[str, str]] = {}
+        self._lengths: dict[tuple[DataConfig, int], np.ndarray] = {}
         self._sources: dict[ModelConfig, ModelSource] = {}
         self._facts: dict[ModelConfig, dict[str, Any]] = {}
 
@@ -46,10 +50,21 @@ class Supplies:
             self._data[config] = write_task(self.store, self.task(config))
         return self._data[config]
 
+    def sizes(self) -> dict[str, int]:
+        """Training examples of all data that were asked for, by key."""
+        return {key: len(self.task(config).train) for config, (_, key) in self._data.items()}
+
     def write_again(self) -> None:
         """Put data back that turned out damaged."""
         for config in self._data:
             write_task(self.store, self.task(config))
+
+    def lengths(self, config: DataConfig, max_tokens: int) -> np.ndarray:
+        """Tokens of each example, roughly."""
+        key = config, max_tokens
+        if key not in self._lengths:
+            self._lengths[key] = rough_lengths(self.task(config).train, max_tokens)
+        return self._lengths[key]
 
     def source(self, config: ModelConfig) -> ModelSource:
         """Where the pre-trained model is.

@@ -14,21 +14,22 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from memloc import control, experiment
 from memloc.errors import MemlocError, StoreError, suggest
 from memloc.execution.choose import make_executor
+from memloc.execution.costs import pass_flops
 from memloc.execution.device import pick_device
-from memloc.execution.estimate import pass_flops, rough_lengths
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.journal import Journal
 from memloc.execution.local import LocalExecutor
 from memloc.execution.plan_file import write_plan
 from memloc.execution.progress import Progress, Silent
-from memloc.execution.queue import JobFailed, Outcome
+from memloc.execution.queue import Artefact, JobFailed, Outcome
 from memloc.execution.settings import ExecutionConfig
 from memloc.generalise import further_rounds
 from memloc.report.words import MEMORISED
@@ -82,47 +83,51 @@ class PlannedSweep:
     @property
     def jobs(self) -> list[Job]:
         """Every job once, however many runs share it."""
-        jobs = [job for _, run in self.runs for job in run.jobs]
-        if self.benchmark is not None:
-            jobs += self.benchmark.jobs
-        return list({job.artefact: job for job in jobs}.values())
+        found: dict[Artefact, Job] = {}
+        for _, run in self.runs:
+            for job in run.jobs:
+                found.setdefault(job.artefact, job)
+        for job in self.benchmark.jobs if self.benchmark else ():
+            found.setdefault(job.artefact, job)
+        return list(found.values())
 
 
-def plan_sweep(sweep: Sweep, store: Store, progress: Progress) -> PlannedSweep:
+def plan_sweep(
+    sweep: Sweep, store: Store, progress: Progress, supplies: Supplies | None = None
+) -> PlannedSweep:
     """Prepare and plan everything.
+
+    Args:
+        sweep: What to do.
+        store: Where results go; data and facts about models go there now.
+        progress: Is told what the user should know.
+        supplies: Where data and models come from.
 
     Raises:
         MemlocError: If something that was asked for is not possible; the message says in which run.
     """
-    supplies = Supplies(store)
+    supplies = supplies or Supplies(store)
     prepared = [
-        _told(label, lambda cell=cell: experiment.prepare(cell.config, supplies, progress))
+        _told(label, partial(experiment.prepare, cell.config, supplies, progress))
         for label, cell in _labelled(sweep.cells)
     ]
     benchmark = None
     if sweep.control is not None:
-        config = sweep.control
-        benchmark = _told(CONTROL, lambda: control.prepare(config, supplies, progress))
+        benchmark = _told(CONTROL, partial(control.prepare, sweep.control, supplies, progress))
     where = sweep.execution.where(_device(sweep.execution))
     store.check_writable()
     with LocalExecutor(store, 1) as here:
         runs = [
             (
                 label,
-                _told(
-                    label,
-                    lambda run=run, label=label: experiment.plan(
-                        run, supplies, here, where, f" ({label})"
-                    ),
-                ),
+                _told(label, partial(experiment.plan, run, supplies, here, where, f" ({label})")),
             )
             for (label, _), run in zip(_labelled(sweep.cells), prepared, strict=True)
         ]
         controlled = None
         if benchmark is not None:
-            controlled = _told(
-                CONTROL, lambda: _plan_control(benchmark, supplies, here, where, progress)
-            )
+            step = partial(_plan_control, benchmark, supplies, here, where, progress)
+            controlled = _told(CONTROL, step)
     return PlannedSweep(sweep, runs, controlled, supplies)
 
 
@@ -166,7 +171,7 @@ def _plan_control(
     costs = {
         (look.source.name, name): pass_flops(
             supplies.facts(look.config.model, here),
-            rough_lengths(supplies.task(data).train, look.config.training.max_tokens),
+            supplies.lengths(data, look.config.training.max_tokens),
         )
         for look in looks
         for name, data in prepared.data.items()

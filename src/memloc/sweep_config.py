@@ -177,7 +177,7 @@ def parse_sweep(
     control = None
     if "control" in top:
         control = _control(top["control"], defaults, grids, overrides, reader, root)
-        changed = {"device": execution.device}
+        changed: dict[str, Any] = {"device": execution.device}
         if data_dir is not None:
             changed["data"] = control.data.replace(data_dir=data_dir)
         control = control.replace(**changed)

@@ -28,6 +28,7 @@ VALIDATION_SHARE = 0.2
 LABEL_NAME_COLUMN = "label_name"
 
 _INTEGER = re.compile(r"[+-]?\d+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER_AS_FLOAT = re.compile(r"([+-]?\d+)(\.0+)?")
 
 
@@ -144,7 +145,7 @@ def _text_fault(cell: Any) -> str | None:
         return f"is {cell!r:.40}, which is not a text"
     if not cell.strip():
         return "is empty"
-    if any("\ud800" <= character <= "\udfff" for character in cell):
+    if _SURROGATE.search(cell):
         return "holds half a character (a lone surrogate)"
     return None
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 
 from memloc.config import ControlConfig, TrainingConfig
-from memloc.data.encode import Encoded, encode, evaluation_batches
+from memloc.data.encode import Encoded, encode
 from memloc.data.subset import true_label
+from memloc.execution.costs import pass_flops, rough_lengths
 from memloc.execution.inputs import forget_context, load, resume_point
 from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
+from memloc.models.blocks import BlockModel
 from memloc.models.heads import SecondHead
+from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource
 from memloc.store.store import Store
 from memloc.training.control import (
@@ -27,8 +32,10 @@ from memloc.training.lesson import Lesson
 from memloc.training.loop import Trained, fine_tune, training_data
 from memloc.training.resume import KeptValues, ResumePoint
 
-MEASURED = 96
-"""Examples that are sent through the model to see how fast it is."""
+COUNTED = 200
+"""Examples of a data set whose tokens are counted."""
+FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
+"""Operations of a measurement: a second or a few."""
 
 
 def control(job: Job, store: Store, report: Report) -> Output:
@@ -131,24 +138,62 @@ def control(job: Job, store: Store, report: Report) -> Output:
 
 
 def speed(job: Job, store: Store, report: Report) -> Output:
-    """Seconds for one pass of the training examples through a model, on this machine."""
-    task = read_task(store, job.needs["data"])
-    classifier = load(job, task, ModelSource(**job.where["source"]), new_head=True)
+    """How fast a model is on this machine, and how many tokens its tokeniser makes of data sets."""
+    tasks = {key: read_task(store, (kind, key)) for kind, key in job.needs.values()}
+    first = next(iter(tasks.values()))
+    began = time.perf_counter()
+    classifier = load(job, first, ModelSource(**job.where["source"]), new_head=True)
+    seconds_to_load = time.perf_counter() - began
     model = classifier.blocks
-    encoded = encode(task.train, classifier.codec, job.identity["model"]["pair_format"])
-    order = encoded.lengths.argsort(kind="stable")
-    chosen = order[:: max(1, len(order) // MEASURED)]
-    sample = Encoded([encoded.rows[int(row)] for row in chosen], encoded.pad_id)
+    facts = facts_of(model)
+    limit = job.identity["training"]["max_tokens"]
+    longer, of_pass, samples = {}, {}, []
+    for key, task in tasks.items():
+        rows = task.train.iloc[:: max(1, len(task.train) // COUNTED)]
+        sample = encode(rows, classifier.codec, job.identity["model"]["pair_format"])
+        counted = pass_flops(facts, sample.lengths)
+        longer[key] = counted / pass_flops(facts, rough_lengths(rows, limit))
+        of_pass[key] = counted * len(task.train) / len(rows)
+        samples.append(sample)
+    budget = FLOPS_ON_CPU if model.device.type == "cpu" else FLOPS_ON_GPU
+    batch = samples[0].batch(_within(samples[0], budget, facts), model.device)
     best = float("inf")
     with torch.inference_mode():
-        for _ in range(3):  # the first pass also allocates
+        for _ in range(4):  # the first pass also allocates
             started = time.perf_counter()
-            for indices in evaluation_batches(sample, 16):
-                model.logits(sample.batch(indices.tolist(), model.device))
+            model.logits(batch).sum().item()
             best = min(best, time.perf_counter() - started)
-    tokens = encoded.lengths.sum() / sample.lengths.sum()
-    embeddings = set(model.groups.embeddings)
-    trained = sum(p.numel() for n, p in model.model.named_parameters() if n not in embeddings)
+    shape = batch["input_ids"].shape
+    rate = pass_flops(facts, np.full(shape[0], shape[1])) / best
     return Output(
-        values={"speed": {"seconds_per_pass": best * float(tokens), "trained_bytes": 4 * trained}}
+        values={
+            "speed": {
+                "flops_per_second": rate,
+                "seconds_to_load": seconds_to_load,
+                "longer": longer,
+                "seconds_per_pass": {key: flops / rate for key, flops in of_pass.items()},
+                "trained_bytes": 4 * facts["trained_parameters"],
+            }
+        }
     )
+
+
+def _within(sample: Encoded, budget: float, facts: dict[str, Any]) -> list[int]:
+    """Examples of middling length, as many as the budget allows, up to the usual batch."""
+    order = sample.lengths.argsort(kind="stable")
+    middle = order[max(0, len(order) // 2 - 8) :][:16]
+    of_example = pass_flops(facts, sample.lengths[middle]) / len(middle)
+    return [int(index) for index in middle[: max(1, int(budget / of_example))]]
+
+
+def facts_of(model: BlockModel) -> dict[str, Any]:
+    """What planning must know about a model."""
+    sizes = {name: tensor.numel() for name, tensor in model.model.named_parameters()}
+    embeddings = set(model.groups.embeddings)
+    return {
+        "layers": model.n_layers,
+        "pooling": model.pooling,
+        "layer_parameters": sum(sizes[name] for group in model.groups.blocks for name in group),
+        "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
+        "width": state_width(model.model),
+    }

@@ -15,7 +15,7 @@ from memloc.analysis.generalisation import half_split
 from memloc.analysis.windows import Window
 from memloc.config import ModelConfig, TrainingConfig
 from memloc.data.encode import encode, evaluation_batches
-from memloc.execution.control_kinds import control, speed
+from memloc.execution.control_kinds import control, facts_of, speed
 from memloc.execution.inputs import (
     context_for,
     forget_context,
@@ -28,7 +28,6 @@ from memloc.execution.tasks import read_task
 from memloc.methods import find_method
 from memloc.methods.base import StatesOf, WindowedMethod
 from memloc.models.load import load_classifier
-from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource
 from memloc.models.states import BATCH, states_of
 from memloc.store.store import Store
@@ -48,17 +47,7 @@ def model(job: Job, store: Store, report: Report) -> Output:
         ),
         n_labels=2,
     )
-    blocks = classifier.blocks
-    sizes = {name: tensor.numel() for name, tensor in blocks.model.named_parameters()}
-    embeddings = set(blocks.groups.embeddings)
-    facts = {
-        "layers": blocks.n_layers,
-        "pooling": blocks.pooling,
-        "layer_parameters": sum(sizes[name] for group in blocks.groups.blocks for name in group),
-        "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
-        "width": state_width(blocks.model),
-    }
-    return Output(values={"facts": facts})
+    return Output(values={"facts": facts_of(classifier.blocks)})
 
 
 def train(job: Job, store: Store, report: Report) -> Output:

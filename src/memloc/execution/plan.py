@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,6 +17,8 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
+from memloc.execution.costs import passes
+from memloc.execution.device import pick_device
 from memloc.execution.job import Job
 from memloc.explain import PARTS
 from memloc.methods import declared
@@ -26,6 +29,7 @@ TRAIN_REVISION = 1
 STATES_REVISION = 1
 MODEL_REVISION = 3
 SPLIT_REVISION = 1
+SPEED_REVISION = 2
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
@@ -114,10 +118,8 @@ class Planner:
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
-        epochs = self.training.epochs
-        cost = 2 + 0.1 * epochs if state == "frozen" else 4.5 * epochs
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self.job("train", title, {**identity, **self.trains}, {}, cost)
+        return self.job("train", title, {**identity, **self.trains}, {})
 
     def seed_jobs(
         self,
@@ -154,7 +156,6 @@ class Planner:
                 f"{name.replace('_', ' ')}{of}",
                 {**identity, "settings": settings, **self.looks},
                 {need: job.artefact for need, job in jobs.items()},
-                rough_passes(name, self.n_layers),
             )
         return results, tuple(states)
 
@@ -174,7 +175,6 @@ class Planner:
                     "training": training.model_dump(),
                 },
                 {},
-                1.5 * config.epochs + 1,
                 group="generalisation",
             )
             for split in range(config.splits)
@@ -214,7 +214,6 @@ class Planner:
                     f"{name}{of}",
                     {**identity, "settings": settings, **self.looks},
                     needs,
-                    rough_passes(name, self.n_layers),
                     roles,
                 )
                 continue
@@ -225,7 +224,6 @@ class Planner:
                     f"{name}{of}, {words(window)}",
                     {**identity, "settings": own, "window": list(window), **self.trains},
                     needs,
-                    self._window_cost(window),
                     roles,
                     group=f"{name}{of}",
                 )
@@ -241,7 +239,6 @@ class Planner:
                 f"{name}{of}, all windows",
                 {**identity, "settings": settings, **self.looks},
                 {role: job.artefact for role, job in windows.items()},
-                0.01,
                 group=f"{name}{of}",
             )
         return results, tuple(parts)
@@ -254,7 +251,7 @@ class Planner:
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
         identity = {"role": role, "revision": STATES_REVISION, **self.looks}
-        return self.job("states", f"states of {whose}", identity, needs, 1.5, roles)
+        return self.job("states", f"states of {whose}", identity, needs, roles)
 
     # Plans have tens of thousands of jobs: what these have in common is made once, and shared.
 
@@ -292,22 +289,27 @@ class Planner:
             }
         return self._wheres[given]
 
-    def _window_cost(self, window: Window) -> float:
-        above = self.n_layers - window.first + 1
-        share = (2 * above + window.size) / (3 * self.n_layers)
-        return 3 * self.techniques.retraining.epochs * share
-
     def job(
         self,
         kind: str,
         title: str,
         identity: dict[str, Any],
         needs: Mapping[str, Artefact],
-        cost: float = 1.0,
         roles: tuple[str, ...] = (),
         group: str | None = None,
+        size: float = 1.0,
     ) -> Job:
-        """A job on these data and this model; `roles` are the given models it looks at."""
+        """A job on these data and this model.
+
+        Args:
+            kind: Of the job.
+            title: For people.
+            identity: What determines the result, beside data and model.
+            needs: What it reads beside the data.
+            roles: The given models it looks at.
+            group: Of jobs that are shown together.
+            size: What goes through the model, in data sets.
+        """
         given = tuple(role for role in roles if role in self.given)
         common: dict[str, Any] = {"model": self._model_identity}
         if given:
@@ -318,7 +320,7 @@ class Planner:
             {**common, **identity},
             {"data": self.data, **needs},
             self._where(given),
-            cost * self.pass_cost,
+            passes(kind, identity, self.n_layers) * size * self.pass_cost,
             group and f"{group}{self.label}",
         )
 
@@ -363,19 +365,18 @@ def plan_run(
     return RunPlan(frozen, tuple(seeds), splits)
 
 
-def rough_passes(name: str, n_layers: int) -> float:
-    """Rough cost of a technique or an explanation, in passes of the data through the model."""
-    noisy = 0.15
-    mixtures = min(2.0 ** min(n_layers, 60) / n_layers, 25 * n_layers)
-    return {
-        "swapping": n_layers**2 / 6 + n_layers / 2 + 1,
-        "gradients": 4.0,
-        "probing": 1.0 * n_layers,
-        "shapley": 2 * noisy * mixtures,
-        "patching": noisy * n_layers / 3,
-        "centroids": 0.1,
-        "class_probes": 2.0 * n_layers,
-    }.get(name, 5.0)
+def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
+    """How fast the model of a job is on this machine, and how long texts of data are for it."""
+    training = {name: like.identity["training"][name] for name in ("max_tokens", "dtype")}
+    identity = {
+        "model": like.identity["model"],
+        "training": training,
+        "host": socket.gethostname(),
+        "revision": SPEED_REVISION,
+    }
+    needs = {f"data {number}": one for number, one in enumerate(dict.fromkeys(data), 1)}
+    where = {**like.where, "device": pick_device(like.where["device"])}
+    return Job("speed", "measure the model", identity, needs, where)
 
 
 def words(window: Window) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,13 +54,6 @@ class ControlPlanner:
     config: ControlConfig
     names: tuple[str, str]
 
-    def speed(self) -> Job:
-        """How long a pass of the main task's data takes here."""
-        looks = self.planner.looks
-        return self.planner.job(
-            "speed", "measure a pass", {"host": socket.gethostname(), **looks}, {}
-        )
-
     def cell(
         self, methods: tuple[str, ...], hidden: tuple[int, ...], seed: int, of: str, passes: float
     ) -> Cell:
@@ -107,8 +99,7 @@ class ControlPlanner:
             "control": self.config.model_dump(),
             **self.planner.trains,
         }
-        cost = 4.5 * self.planner.training.epochs * passes
-        return self.planner.job("control", title, identity, needs, cost)
+        return self.planner.job("control", title, identity, needs, size=passes)
 
 
 def all_jobs(cells: Sequence[Cell]) -> list[Job]:

@@ -22,6 +22,8 @@ class KnownModel:
     hub: str
     note: str
     training: dict[str, Any] = field(default_factory=dict)
+    layers: int = 12
+    width: int = 768
 
 
 KNOWN_MODELS: dict[str, KnownModel] = {
@@ -30,6 +32,8 @@ KNOWN_MODELS: dict[str, KnownModel] = {
         "6 layers, 23M; embedded",
         # Small and narrow: it needs larger steps than the paper's models to memorise.
         {"learning_rate": 3e-4, "epochs": 15, "batch_size": 16},
+        layers=6,
+        width=384,
     ),
     "bert": KnownModel("google-bert/bert-base-cased", "12 layers, 108M; paper"),
     "opt-125m": KnownModel("facebook/opt-125m", "12 layers, 125M; paper"),
@@ -39,6 +43,8 @@ KNOWN_MODELS: dict[str, KnownModel] = {
         "facebook/opt-1.3b",
         "24 layers, 1.3B; paper",
         {"learning_rate": 5e-6, "batch_size": 16},
+        layers=24,
+        width=2048,
     ),
 }
 _ALIASES = {
@@ -82,10 +88,15 @@ class ModelSource:
     offline: bool = False
 
 
+def find_known(name: str) -> KnownModel | None:
+    """A known model by its short name or its name on the hub."""
+    return KNOWN_MODELS.get(_ALIASES.get(name.lower(), name))
+
+
 def known_training(name: str) -> dict[str, Any]:
     """Training settings that a known model needs, otherwise none."""
-    name = _ALIASES.get(name.lower(), name)
-    return KNOWN_MODELS[name].training if name in KNOWN_MODELS else {}
+    known = find_known(name)
+    return {} if known is None else known.training
 
 
 def resolve(config: ModelConfig) -> ModelSource:

@@ -1,4 +1,4 @@
-"""What a sweep found, in 80 columns."""
+"""What a sweep found, or would compute, in 80 columns."""
 
 from __future__ import annotations
 
@@ -68,3 +68,53 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def _say(console: Console, text: str) -> None:
     console.print(text, markup=False, soft_wrap=True, highlight=False)
+
+
+def show_dry_run(found: dict[str, Any], console: Console) -> None:
+    """A line per kind of jobs, the sums, and what is not known."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("jobs")
+    for name in ("number", "in store", "time on one worker", "disk"):
+        table.add_column(name, justify="right")
+    for row in found["kinds"]:
+        left = row["jobs"] - row["in_store"]
+        time = duration(row["seconds"]) if row["without_time"] < left else "not known"
+        some = " + ?" if 0 < row["without_time"] < left else ""
+        size = disk(row["bytes"]) if row["without_size"] < left else "not known"
+        if not left:
+            time = size = "-"
+        table.add_row(
+            row["name"], f"{row['jobs']:,}", f"{row['in_store']:,}", f"{time}{some}", size
+        )
+    console.print(table)
+    left = found["jobs"] - found["in_store"]
+    console.print(f"\n{found['jobs']:,} jobs of {found['runs']} runs, {left:,} to compute.")
+    if left and found["without_time"] < left:
+        least = "At least " if found["without_time"] else "About "
+        workers = found["workers"]
+        console.print(
+            f"{least}{duration(found['seconds'])} of work: {duration(found['seconds'] / workers)} "
+            f"with {workers} worker{'s' * (workers != 1)}; {disk(found['bytes'])} of disk."
+        )
+        basis = "earlier jobs took" if found["measured"] == 0 else "was measured here"
+        if 0 < found["measured"] < left - found["without_time"]:
+            basis = "earlier jobs took, and what was measured here"
+        console.print(f"[dim]By what {basis}; a busy machine takes longer.[/dim]")
+    for sentence in found["not_known"]:
+        console.print(f"Not known: {sentence}.", markup=False, highlight=False)
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `25 min`, `3.5 h` or `12 days`."""
+    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
+        if seconds >= (2 if unit == "days" else 1.5) * size:
+            return f"{seconds / size:.{0 if seconds / size >= 10 else 1}f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def disk(size: float) -> str:
+    """`30 MB`, `1.2 GB`."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if size >= unit:
+            return f"{size / unit:.{0 if size / unit >= 10 else 1}f} {name}"
+    return f"{size / 1e3:.0f} kB"

@@ -50,15 +50,15 @@ def check_settings(
     Raises:
         ConfigError: If a name is not known, or a value not possible.
     """
-    value = check_mapping(value, path)
+    given = check_mapping(value, path)
     fields = {n: f for n, f in shape.model_fields.items() if n not in without}
-    check_keys(value, fields, path)
-    for name, part in value.items():
+    check_keys(given, fields, path)
+    for name, part in given.items():
         inner = fields[name].annotation
         if inspect.isclass(inner) and issubclass(inner, Frozen):
             check_settings(part, inner, path_of(path, name))
     try:
-        shape(**value)
+        shape(**given)
     except ValidationError as error:
         first = error.errors()[0]
         where = path
@@ -66,7 +66,7 @@ def check_settings(
             where = f"{where}[{part}]" if isinstance(part, int) else path_of(where, str(part))
         reason = first["msg"][0].lower() + first["msg"][1:]
         raise ConfigError(f"{where} is {_short(first['input'])}: {reason}") from None
-    return value
+    return given
 
 
 def as_list(value: Any, path: str) -> list[Any]:

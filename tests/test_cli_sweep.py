@@ -1,0 +1,203 @@
+"""`memloc sweep` as a user meets it: a summary, exit codes, and sentences for bad input."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memloc import supplies
+from memloc.config import DataConfig
+from memloc.errors import DataError, ModelError
+from memloc.execution.kinds import KINDS
+from memloc.execution.progress import Silent
+from memloc.guesses import Guesses
+from memloc.store.store import Store
+from memloc.sweep import plan_sweep
+from memloc.sweep_config import preset_text, read_sweep
+from memloc.training.loop import TrainingFailed
+from tests.conftest import assert_one_sentence
+from tests.test_sweep import QUICK
+
+SMALL = f"models: [tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n{QUICK}"
+
+
+@pytest.fixture
+def small(tiny_folder: Path) -> Path:
+    path = tiny_folder.parent / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> None:
+    code, out, err = memloc("sweep", small, "--dry-run")
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    assert "training" in out
+    assert "4 jobs of 1 runs, 4 to compute." in out
+    assert "By what was measured here" in out
+    assert not Path("runs/store/train").exists()
+
+    code, out, err = memloc("sweep", small)
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    for words in ("questions tiny-bert", "swapping", "Results: runs/", "Next: memloc claims runs"):
+        assert words in out
+    assert "start  θ_M: train on perturbed labels (questions, tiny-bert)" in err
+
+    # Other labels, other trainings: what these take is known by now.
+    small.write_text(SMALL.replace("limit: 40", "limit: 50"))
+    code, out, err = memloc("sweep", small, "--dry-run", "--json", "--only", "quest*-tiny*")
+    found = json.loads(out)
+    assert (found["jobs"], found["in_store"], found["measured"]) == (4, 0, 0)
+    assert found["without_time"] == 0
+    rows = {row["kind"]: row for row in found["kinds"]}
+    assert set(rows) == {"train", "localise"}
+    took = [
+        json.loads(path.read_text())["costs"]["seconds"]
+        for path in Path("runs/store/train").glob("*/manifest.json")
+    ]
+    assert sum(took) < rows["train"]["seconds"] < 2 * sum(took)  # a quarter more examples
+    assert rows["train"]["bytes"] > 4 * 3 * 4 * 32**2 * 3  # weights of three models at least
+    small.write_text(SMALL)
+    code, out, _ = memloc("sweep", small, "--dry-run")
+    assert "4 jobs of 1 runs, 0 to compute." in out
+    assert memloc("sweep", small)[1].count("Nothing to compute: all 4 jobs were in the store") == 1
+
+
+def test_failed_jobs_are_told_and_the_exit_code_is_1(
+    memloc, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(job, store, report):
+        raise TrainingFailed("the loss became nan")
+
+    monkeypatch.setitem(KINDS, "train", failing)
+    code, out, err = memloc("sweep", small)
+    assert code == 1
+    assert "failed" in out
+    assert "the same command tries only them again" in " ".join(out.split())
+    assert "memloc: θ_O: train on original labels (questions, tiny-bert) failed: the" in err
+    assert "(and 2 more like it)" in err
+    code, out, err = memloc("sweep", small, "--json")
+    assert code == 1
+    summary = json.loads(out)
+    assert summary["runs"][0]["folder"] is None
+    assert len(summary["failures"]) == 1
+
+
+BAD = [
+    (["sweep"], None, "name an experiment: a YAML file, or one of the presets: builtin, paper"),
+    (["sweep", "papr"], None, "neither a preset nor a file 'papr'; did you mean 'paper'?"),
+    (["sweep", "papr", "--show"], None, "did you mean 'paper'?"),
+    (["sweep", "smal.yaml"], SMALL, "there is no file 'smal.yaml'; did you mean 'small.yaml'?"),
+    (["sweep", "small.yaml"], "[1, 2", "small.yaml cannot be read: line 1"),
+    (["sweep", "small.yaml"], "models: [minilm]", "names no tasks, so there is nothing to do"),
+    (["sweep", "small.yaml"], SMALL + "epochs: 3", "epochs is not a setting"),
+    (["sweep", "small.yaml"], SMALL.replace("questions", "quetsions"),
+     "quetsions, tiny-bert: there is no task 'quetsions'; did you mean 'questions'?"),
+    (["sweep", "small.yaml"], SMALL.replace("tiny-bert", "./tiny-bart"), "does not exist"),
+    (["sweep", "small.yaml"], SMALL.replace("limit: 40", "limit: 5"),
+     "questions, tiny-bert: a limit of 5 is too small"),
+    (["sweep", "small.yaml"], SMALL.replace("[swapping]", "[probing]"), "probing needs at least"),
+    (["sweep", "small.yaml", "--only", "nothing-*"], SMALL, "--only nothing-* fits no cell"),
+    (["sweep", "small.yaml", "--workers", "0"], SMALL, "--workers 0 is not possible"),
+    (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every -1.0 is not possible"),
+    (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
+    (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
+     "control: there is no task 'up'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "text", "words"), BAD)
+def test_bad_input_is_one_sentence_before_anything_is_computed(
+    memloc, tiny_folder: Path, arguments: list[str], text: str | None, words: str
+) -> None:
+    if text is not None:
+        Path("small.yaml").write_text(text)
+    assert_one_sentence(*memloc(*arguments), words)
+    assert not Path("runs/store/train").exists()
+
+
+def test_presets_can_be_listed_and_copied(memloc) -> None:
+    code, out, _ = memloc("sweep", "--list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 100
+    assert "paper-mini" in out
+    code, out, _ = memloc("sweep", "paper", "--show")
+    assert out == preset_text("paper")
+    Path("copy.yaml").write_text(out)
+    assert read_sweep("copy.yaml").cells == read_sweep("paper").cells
+
+
+def away(config) -> None:
+    error = DataError if isinstance(config, DataConfig) else ModelError
+    raise error("the hub cannot be reached")
+
+
+def test_the_paper_is_counted_as_in_its_appendix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supplies, "load_task", away)
+    monkeypatch.setattr(supplies, "resolve", away)
+    store = Store(tmp_path / "store")
+    planned = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store))
+    for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
+        main = [
+            run for _, run in planned.runs
+            if run.prepared.source.name == model and not run.prepared.config.data.binarise
+        ]  # fmt: skip
+        assert len(main) == 12
+        jobs = {job.artefact: job for run in main for job in run.jobs}.values()
+        assert sum(job.kind == "train" for job in jobs) == 84
+        assert sum(job.kind == "window" for job in jobs) == 2808
+        assert sum(job.kind == "split" for job in jobs) == 360
+        cells = [cell for cell in planned.benchmark.cells if cell.model == model]
+        control = {j.artefact for cell in cells for j in cell.jobs.trainings.values()}
+        assert len(control) == 77
+        assert sum(j.kind == "window" for cell in cells for j in cell.jobs.parts) == 33 * 78
+    largest = [run for _, run in planned.runs if run.prepared.source.name == "opt-1.3b"]
+    assert len(largest) == 12
+    assert {run.n_layers for run in largest} == {24}
+    assert {run.prepared.config.training.learning_rate for run in largest} == {5e-6}
+    assert len(planned.jobs) == 25_904
+
+
+PLAN = """
+import sys, time
+from pathlib import Path
+from memloc.execution.plan_file import write_plan
+from memloc.execution.progress import Silent
+from memloc.guesses import Guesses
+from memloc.store.store import Store
+from memloc.sweep import plan_sweep
+from memloc.sweep_config import read_sweep
+from memloc import supplies
+from memloc.errors import DataError, ModelError
+def no_data(config): raise DataError("away")
+def no_model(config): raise ModelError("away")
+supplies.load_task, supplies.resolve = no_data, no_model
+store = Store(Path(sys.argv[1]) / "store")
+began = time.process_time()
+jobs = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store)).jobs
+write_plan(Path(sys.argv[1]), jobs)
+missing = sum(not store.has(*job.artefact) for job in jobs)
+seconds = time.process_time() - began
+# Not ru_maxrss, which begins with that of the process that started this one.
+status = Path("/proc/self/status")
+lines = status.read_text().splitlines() if status.exists() else []
+peak = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
+print(missing, seconds, *(peak or [0]))
+"""
+
+
+def test_the_whole_paper_is_planned_within_5_seconds_and_500_megabytes(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", PLAN, str(tmp_path)], capture_output=True, text=True, check=True
+    )
+    jobs, seconds, peak = map(float, result.stdout.split())
+    assert jobs == 25_904
+    assert seconds < 5  # of this process, so that a busy machine does not matter
+    assert peak < 500e6

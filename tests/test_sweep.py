@@ -1,0 +1,225 @@
+"""Sweeps with tiny models: the results of single runs, everything computed once, nothing lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memloc.analysis.generalisation import half_split
+from memloc.control import run_control
+from memloc.execution.job import Output
+from memloc.execution.kinds import KINDS, train
+from memloc.execution.plan_file import read_plan
+from memloc.execution.progress import Silent
+from memloc.execution.tasks import read_task
+from memloc.experiment import run
+from memloc.store.store import Store
+from memloc.sweep import run_sweep
+from memloc.sweep_config import Sweep, parse_sweep
+from memloc.training.loop import TrainingFailed
+from tests.execution.test_local import assert_same_tables
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+QUICK = """
+data: {limit: 40}
+training: {epochs: 1, learning_rate: 1e-3}
+explain: false
+techniques: {retraining: {epochs: 1}}
+execution: {workers: 1}
+"""
+GRID = """
+name: small
+models: [tiny-bert]
+tasks: [questions, reviews]
+grids:
+- {methods: [swapping, retraining]}
+- {methods: [swapping, gradients], tasks: [questions]}
+control: {tasks: [topics], auxiliary: reviews, auxiliary_limit: 20, layers: [first],
+          methods: [swapping]}
+"""
+
+
+class Recorder(Silent):
+    """What was computed, and what was said."""
+
+    def __init__(self) -> None:
+        self.started: list = []
+        self.notes: list[str] = []
+
+    def start(self, job) -> None:
+        self.started.append(job)
+
+    def note(self, words: str) -> None:
+        self.notes.append(words)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sweep")
+    tiny_model("bert", layers=3).save_pretrained(folder / "tiny-bert")
+    tiny_tokenizer().save_pretrained(folder / "tiny-bert")
+    return folder
+
+
+def experiment(home: Path, text: str = GRID) -> Sweep:
+    return parse_sweep(text + QUICK, "small.yaml", home)
+
+
+@pytest.fixture(scope="module")
+def done(home: Path) -> tuple[Recorder, dict]:
+    recorder = Recorder()
+    return recorder, run_sweep(experiment(home), home / "runs", recorder)
+
+
+@pytest.fixture
+def runs(home: Path, done: tuple[Recorder, dict], tmp_path: Path) -> Path:
+    """The store with all models, but without what looks at them."""
+    shutil.copytree(home / "runs" / "store", tmp_path / "store")
+    shutil.rmtree(tmp_path / "store" / "localise")
+    return tmp_path
+
+
+def test_trainings_that_grids_share_are_computed_once(done: tuple[Recorder, dict]) -> None:
+    recorder, summary = done
+    artefacts = [job.artefact for job in recorder.started]
+    assert len(set(artefacts)) == len(artefacts)
+    kinds = Counter(job.kind for job in recorder.started)
+    assert kinds["train"] == 2 * 3  # θ_O, θ_M and the frozen model of each task, for three runs
+    assert kinds["window"] == 2 * 6
+    assert kinds["control"] == 3
+    # Swapping of the two grids is the same job.
+    assert kinds["localise"] == 2 * 2 + 1 + 1
+    assert summary["jobs"] == {"computed": len(artefacts), "failed": 0, "reused": 0}
+    titles = [job.title for job in recorder.started]
+    assert len(set(titles)) == len(titles)
+    assert "θ_M: train on perturbed labels (reviews, tiny-bert)" in titles
+    groups = {job.group for job in recorder.started if job.kind == "window"}
+    assert groups == {f"retraining ({task}, tiny-bert)" for task in ("questions", "reviews")}
+
+
+def test_a_sweep_gives_the_tables_of_single_runs(home: Path, done: tuple[Recorder, dict]) -> None:
+    sweep, (_, summary) = experiment(home), done
+    elsewhere = home / "single"
+    for cell, row in zip(sweep.cells, summary["runs"], strict=True):
+        alone = run(cell.config, elsewhere, workers=1)
+        assert alone.folder.name == Path(row["folder"]).name
+        assert_same_tables(alone.folder, Path(row["folder"]))
+        settings = [(f / "settings.json").read_text() for f in (alone.folder, Path(row["folder"]))]
+        assert settings[0] == settings[1]
+        assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["methods"].items()}
+        assert row["noisy_accuracy"] == alone.summary["memorised_share"]
+    assert sweep.control is not None
+    alone = run_control(sweep.control, elsewhere, workers=1)
+    folder = Path(summary["control"]["folder"])
+    assert alone.folder.name == folder.name
+    for table in ("accuracy", "layers", "trainings", "attempts", "history"):
+        mine, theirs = (pd.read_parquet(f / f"{table}.parquet") for f in (alone.folder, folder))
+        pd.testing.assert_frame_equal(mine, theirs)
+
+
+def test_what_a_sweep_writes_says_all_of_it(home: Path, done: tuple[Recorder, dict]) -> None:
+    folder = home / "runs" / "sweeps" / "small"
+    assert json.loads((folder / "summary.json").read_text()) == done[1]
+    again = parse_sweep((folder / "experiment.yaml").read_text(), "experiment.yaml", Path("/"))
+    assert [cell.config for cell in again.cells] == [c.config for c in experiment(home).cells]
+    jobs, about = read_plan(folder)
+    assert about["name"] == "small"
+    assert [job.artefact for job in jobs if job.kind == "train"]
+    assert {job.artefact for job in jobs} == {job.artefact for job in done[0].started}
+    # Costs of all runs can be compared: those of longer texts are higher.
+    cost = {job.title: job.cost for job in jobs if job.identity.get("state") == "memorised"}
+    longer, shorter = (cost[f"θ_M: train on perturbed labels ({task}, tiny-bert)"]
+                       for task in ("reviews", "questions"))  # fmt: skip
+    assert longer > shorter > 1e6
+
+
+def test_a_finished_sweep_computes_nothing(home: Path, done: tuple[Recorder, dict]) -> None:
+    recorder = Recorder()
+    again = run_sweep(experiment(home), home / "runs", recorder)
+    assert recorder.started == []
+    assert again["jobs"]["computed"] == 0
+    assert again["runs"] == done[1]["runs"]
+
+
+def test_a_failure_leaves_the_other_runs_alone_and_only_it_is_tried_again(
+    home: Path, done: tuple[Recorder, dict], runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "models: [tiny-bert]\ntasks: [questions, reviews]\nmethods: [swapping]\n"
+    title = "θ_M: train on perturbed labels (reviews, tiny-bert)"
+    missing = next(job for job in done[0].started if job.title == title)
+    shutil.rmtree(runs / "store" / "train" / missing.key)
+
+    def failing(job, store, report):
+        raise TrainingFailed("the loss became nan")
+
+    monkeypatch.setitem(KINDS, "train", failing)
+    summary = run_sweep(experiment(home, text), runs)
+    good, bad = summary["runs"]
+    assert good["folder"] is not None
+    assert bad["folder"] is None
+    assert "the loss became nan" in bad["failures"][0]
+    assert summary["failures"] == [f"{title} failed: the loss became nan"]
+    assert summary["jobs"] == {"computed": 1, "failed": 2, "reused": 5}
+    monkeypatch.setitem(KINDS, "train", train)
+    recorder = Recorder()
+    again = run_sweep(experiment(home, text), runs, recorder)
+    assert [job.kind for job in recorder.started] == ["train", "localise"]
+    assert again["failures"] == []
+    assert again["runs"][0] == good
+
+
+def test_what_turns_out_damaged_at_the_end_is_computed_anew(home: Path, runs: Path) -> None:
+    store = Store(runs / "store")
+
+    class Vandal(Recorder):
+        def finish(self, job) -> None:
+            if job.kind == "localise" and len([j for j in self.started if j == job]) == 1:
+                table = store.root / job.kind / job.key / "windows.parquet"
+                table.write_bytes(table.read_bytes()[::-1])
+
+    recorder = Vandal()
+    text = "models: [tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n"
+    summary = run_sweep(experiment(home, text), runs, recorder)
+    assert summary["failures"] == []
+    assert summary["runs"][0]["m_cog"]["swapping"] is not None
+    assert [job.kind for job in recorder.started].count("localise") == 2
+    assert any("does not match its checksum" in note for note in recorder.notes)
+
+
+def test_half_splits_go_on_until_the_scores_of_all_runs_are_known_well_enough(
+    home: Path, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quick(job, store, report):
+        """As if a model of that half had been trained."""
+        task = read_task(store, job.needs["data"])
+        inside = half_split(len(task.train), job.identity["split"], job.identity["seed"])
+        random = np.random.default_rng(job.identity["split"])
+        answers = {"example": task.train["example"], "inside": inside, "predicted": 0}
+        answers["probability"] = random.random(len(inside))
+        return Output(tables={"answers": pd.DataFrame(answers)}, costs={"peak_memory_bytes": 1})
+
+    monkeypatch.setitem(KINDS, "split", quick)
+    text = (
+        "models: [tiny-bert]\ntasks: [questions, reviews]\nmethods: [swapping]\n"
+        "generalisation: {splits: 12, epochs: 1, standard_error: 1e-9}\n"
+        "overrides: [{tasks: reviews, generalisation: {standard_error: 0.9}}]\n"
+    )
+    recorder = Recorder()
+    summary = run_sweep(experiment(home, text), runs, recorder)
+    splits = Counter(job.needs["data"] for job in recorder.started if job.kind == "split")
+    assert sorted(splits.values()) == [10, 12]
+    assert any("10 half-splits of reviews are enough" in note for note in recorder.notes)
+    counts = [
+        json.loads((Path(row["folder"]) / "summary.json").read_text())["generalisation"]["splits"]
+        for row in summary["runs"]
+    ]
+    assert counts == [12, 10]
+    assert len(read_plan(runs / "sweeps" / "sweep")[0]) == summary["jobs"]["reused"] + len(
+        recorder.started
+    )

@@ -1,0 +1,252 @@
+"""Experiment files: grids, exceptions, presets, and one sentence for whatever makes no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
+from memloc.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
+
+BASE = Path("/experiments")
+SMALL = "models: [minilm, bert]\ntasks: [questions, reviews]\n"
+
+
+def parse(text: str, base: Path = BASE, **arguments) -> Sweep:
+    return parse_sweep(text, "my.yaml", base, **arguments)
+
+
+def by_name(sweep: Sweep) -> dict[tuple[str, str], object]:
+    return {(cell.model, cell.task): cell.config for cell in sweep.cells}
+
+
+def test_every_model_meets_every_task_with_the_training_it_is_known_to_need() -> None:
+    sweep = parse(SMALL + "training: {batch_size: 4}\nseeds: [3, 4]\ndata: {limit: 90}\n")
+    assert list(by_name(sweep)) == [
+        *(("minilm", "questions"), ("minilm", "reviews")),
+        *(("bert", "questions"), ("bert", "reviews")),
+    ]
+    minilm, bert = sweep.cells[0].config, sweep.cells[2].config
+    assert minilm.training == TrainingConfig(epochs=15, learning_rate=3e-4, batch_size=4)
+    assert bert.training == TrainingConfig(batch_size=4)
+    assert bert.seeds == (3, 4)
+    assert bert.data == DataConfig(task="questions", limit=90)
+    assert bert.generalisation is None
+    assert sweep.name == "sweep"
+    assert sweep.control is None
+
+
+def test_grids_begin_with_what_the_file_says_and_change_it() -> None:
+    sweep = parse(
+        SMALL + "techniques: {probing: {seeds: 2}, retraining: {epochs: 3}}\n"
+        "grids:\n"
+        "- {}\n"
+        "- {tasks: [topics], binarise: true, methods: [swapping], generalisation: true,"
+        " techniques: {probing: {epochs: 7}}}\n"
+    )
+    assert len(sweep.cells) == 4 + 2
+    config = by_name(sweep)["bert", "topics"]
+    assert config.data.binarise
+    assert config.methods == ("swapping",)
+    assert config.generalisation.splits == 30
+    assert config.techniques == TechniquesConfig.model_validate(
+        {"probing": {"seeds": 2, "epochs": 7}, "retraining": {"epochs": 3}}
+    )
+    assert not by_name(sweep)["bert", "questions"].data.binarise
+
+
+def test_cells_that_two_grids_name_are_there_once() -> None:
+    assert len(parse(SMALL + "grids: [{}, {models: bert}, {seeds: 1}]").cells) == 4
+    assert len(parse(SMALL + "grids: [{}, {models: bert, seeds: 2}]").cells) == 6
+
+
+def test_exceptions_for_both_win_over_those_for_one() -> None:
+    sweep = parse(
+        SMALL + "overrides:\n"
+        "- {models: bert, tasks: [reviews], training: {batch_size: 2}, seeds: [9]}\n"
+        "- {models: [bert], training: {batch_size: 32, learning_rate: 1e-6}}\n"
+        "- {tasks: [reviews], data: {limit: 50}, model: {pair_format: native}}\n"
+    )
+    found = by_name(sweep)
+    assert found["bert", "questions"].training == TrainingConfig(batch_size=32, learning_rate=1e-6)
+    assert found["bert", "reviews"].training == TrainingConfig(batch_size=2, learning_rate=1e-6)
+    assert found["bert", "reviews"].seeds == (9,)
+    assert found["minilm", "reviews"].data.limit == 50
+    assert found["minilm", "reviews"].model.pair_format == "native"
+    assert found["minilm", "questions"].data.limit is None
+    assert found["minilm", "questions"].training.batch_size == 16
+
+
+def test_paths_are_relative_to_the_file_and_only_paper_tasks_have_a_data_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    sweep = parse(
+        "models: [models/mine, org/name]\n"
+        "tasks: [{task: mine.csv, label_column: class, validation: other.csv}, rte, questions]\n"
+        "data: {data_dir: copies}\n",
+        tmp_path,
+    )
+    mine = sweep.cells[0].config
+    assert mine.model.name == str(tmp_path / "models/mine")
+    assert mine.data.task == str(tmp_path / "mine.csv")
+    assert mine.data.validation == tmp_path / "other.csv"
+    assert mine.data.label_column == "class"
+    assert mine.data.data_dir is None
+    assert sweep.cells[1].config.data.data_dir == tmp_path / "copies"
+    assert sweep.cells[2].config.data.data_dir is None
+    assert sweep.cells[3].config.model.name == "org/name"
+    elsewhere = parse(SMALL.replace("reviews", "rte"), tmp_path, data_dir=Path("here"))
+    assert elsewhere.cells[1].config.data.data_dir == Path("here")
+
+
+def test_the_control_benchmark_takes_what_it_does_not_say_from_the_sweep() -> None:
+    sweep = parse(
+        SMALL + "data: {limit: 80}\ntraining: {epochs: 4}\n"
+        "overrides: [{models: bert, training: {batch_size: 4}},"
+        " {tasks: reviews, training: {warmup: 0.5}}]\n"
+        "control: {tasks: [questions, topics], auxiliary: entailment, layers: [first],"
+        " held_back: topics, techniques: {window_sizes: [1]}, control: {attempts: 1}}\n"
+    )
+    control = sweep.control
+    assert [one.model.name for one in control.models] == ["minilm", "bert"]
+    assert [one.training.batch_size for one in control.models] == [16, 4]
+    assert {(one.training.epochs, one.training.warmup) for one in control.models} == {(4, 0.1)}
+    assert control.data.limit == 80
+    assert control.held_back == ("topics",)
+    assert control.control.attempts == 1
+    assert control.techniques.window_sizes == (1,)
+    only = parse("models: minilm\ncontrol: {tasks: [questions, topics], methods: [swapping]}\n")
+    assert only.cells == ()
+    assert only.control.methods == ("swapping",)
+
+
+@pytest.mark.parametrize("name", ["paper", "paper-mini", "builtin"])
+def test_what_a_sweep_leaves_behind_is_an_experiment_that_says_the_same(
+    name: str, tmp_path: Path
+) -> None:
+    sweep = read_sweep(name, tmp_path)
+    again = parse_sweep(sweep.resolved(), "experiment.yaml", Path("/elsewhere"))
+    assert again.name == name
+    assert [cell.config for cell in again.cells] == [cell.config for cell in sweep.cells]
+    assert again.control == sweep.control
+    assert again.execution == sweep.execution
+
+
+def test_presets_say_what_they_are() -> None:
+    assert preset_names() == ["builtin", "paper", "paper-mini"]
+    for name in preset_names():
+        assert preset_text(name).startswith("# The ")
+        assert read_sweep(name).name == name
+        assert max(map(len, preset_text(name).splitlines())) <= 100
+    mini = read_sweep("paper-mini")
+    assert len(mini.cells) == 12
+    assert {cell.config.data.limit for cell in mini.cells} == {300}
+    assert len({cell.config.training for cell in mini.cells}) == 1  # or claims would not mix them
+
+
+BAD = {
+    "my.yaml is not a mapping; it needs at least `models:`": "- one\n- two",
+    "my.yaml is not a mapping": "",
+    "my.yaml cannot be read: line 1, column 10: mapping values are not allowed": "models: a: b",
+    "line 2, column 1: 'models' stands there twice": "models: a\nmodels: b",
+    "my.yaml: trainin is not a setting; did you mean 'training'?": "trainin: {}",
+    "my.yaml: training.epoch is not a setting; did you mean 'epochs'?": "training: {epoch: 3}",
+    "my.yaml: grids[1].training.epoch is not a setting; did you mean 'epochs'?": (
+        SMALL + "grids: [{}, {training: {epoch: 3}}]"
+    ),
+    "my.yaml: techniques.probing.seed is not a setting": "techniques: {probing: {seed: 3}}",
+    "my.yaml: training is 5, but has to be a mapping": "training: 5",
+    "my.yaml: training.epochs is 'many': input should be a valid integer": (
+        "training: {epochs: many}"
+    ),
+    "my.yaml: training.epochs is 0: input should be greater than or equal to 1": (
+        "training: {epochs: 0}"
+    ),
+    "my.yaml: models is empty": "models: []\ntasks: [questions]",
+    "my.yaml: the experiment names no tasks, so there is nothing to do": "models: [minilm]",
+    "my.yaml: grids[1] names no models": (
+        "tasks: [questions]\ngrids: [{models: minilm}, {seeds: 1}]"
+    ),
+    "my.yaml: models[1] is 7, but has to be a mapping": "models: [minilm, 7]",
+    "my.yaml: models[0].nam is not a setting; did you mean 'name'?": "models: [{nam: bert}]",
+    "my.yaml: models[0] has no name": "models: [{blocks: encoder}]",
+    "my.yaml: tasks[0] has no task": "tasks: [{limit: 20}]",
+    "my.yaml: seeds names a seed twice": "seeds: [1, 1]",
+    "my.yaml: seeds has -1; seeds are whole numbers from 0 up": "seeds: [-1]",
+    "my.yaml: seeds has 'x'": "seeds: [x]",
+    "my.yaml: methods: technique 'swaping' does not exist; did you mean 'swapping'?": (
+        "methods: [swaping]"
+    ),
+    "my.yaml: methods is empty": "methods: []",
+    "my.yaml: explain is 'maybe'; give true or false": "explain: maybe",
+    "my.yaml: generalisation.split is not a setting": "generalisation: {split: 3}",
+    "my.yaml: name is '../up', but has to be a word": "name: ../up",
+    "my.yaml: execution.executor is 'cloud': input should be 'local', 'ray' or 'slurm'": (
+        "execution: {executor: cloud}"
+    ),
+    "my.yaml: execution.slurm.worker is not a setting; did you mean 'workers'?": (
+        "execution: {slurm: {worker: 3}}"
+    ),
+    "my.yaml: overrides[0] does not say for which cells": (
+        SMALL + "overrides: [{training: {epochs: 3}}]"
+    ),
+    "my.yaml: overrides[0] changes nothing": SMALL + "overrides: [{models: bert}]",
+    "my.yaml: overrides[0].models: no cell has 'bertt'; did you mean 'bert'?": (
+        SMALL + "overrides: [{models: bertt, seeds: 2}]"
+    ),
+    "my.yaml: overrides[0].tasks: no cell has 'review'; did you mean 'reviews'?": (
+        SMALL + "overrides: [{tasks: [review], seeds: 2}]"
+    ),
+    "my.yaml: overrides[0] is about no cell: its models and tasks are never together": (
+        "grids: [{models: bert, tasks: reviews}, {models: minilm, tasks: topics}]\n"
+        "overrides: [{models: bert, tasks: topics, seeds: 2}]"
+    ),
+    "my.yaml: overrides[0].data.task cannot be changed": (
+        SMALL + "overrides: [{models: bert, data: {task: rte}}]"
+    ),
+    "my.yaml: control names no tasks": SMALL + "control: {layers: [first]}",
+    "my.yaml: control.layer is not a setting; did you mean 'layers'?": (
+        SMALL + "control: {tasks: [questions], layer: first}"
+    ),
+    "my.yaml: control.control.attempt is not a setting": (
+        SMALL + "control: {tasks: [questions], control: {attempt: 1}}"
+    ),
+    "my.yaml is nested too deeply": "models: " + "[" * 5000,
+    "my.yaml cannot be read": "models: !!python/object/apply:os.system ['true']",
+}
+
+
+@pytest.mark.parametrize("words", BAD)
+def test_what_makes_no_sense_is_one_sentence_that_says_where(words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse(BAD[words])
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_exceptions_that_contradict_each_other_are_named_with_the_cell_and_the_values() -> None:
+    text = (
+        SMALL + "overrides:\n- {models: bert, training: {batch_size: 32}}\n"
+        "- {tasks: questions, training: {batch_size: 16}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        parse(text)
+    assert str(caught.value).startswith(
+        "my.yaml: overrides[0] and overrides[1] contradict each other: training.batch_size of "
+        "bert on questions is 32 in one and 16 in the other"
+    )
+    assert parse(text.replace("batch_size: 16", "batch_size: 32")).cells
+
+
+def test_files_that_swell_are_refused() -> None:
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for number in range(1, 9):
+        lines.append(f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]")
+    with pytest.raises(ConfigError, match="more than 200,000 values once its aliases"):
+        parse("\n".join(lines))
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        parse("a: &a [*a]")
+    with pytest.raises(ConfigError, match="more than 2,000,000 characters"):
+        parse("#" * 2_000_001)
