@@ -39,6 +39,7 @@ from memloc.experiment import look_at_model, one_of_each
 from memloc.methods import (
     check_enough_examples,
     check_pooling,
+    check_unit,
     method_names,
     pooling_allows,
     usable_methods,
@@ -216,6 +217,7 @@ def _look(
             )
         methods = possible
     check_pooling(methods, facts["pooling"])
+    check_unit(methods, config.techniques.unit, facts["unit_problem"])
     # In a shallow model, first, middle and last may be the same pair.
     return _Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), methods)
 

@@ -22,7 +22,7 @@ from memloc.execution.queue import JobFailed, Outcome
 from memloc.execution.tasks import write_task
 from memloc.explain import possible_parts
 from memloc.generalise import collect_splits, first_round, further_rounds
-from memloc.methods import check_enough_examples, check_pooling, usable_methods
+from memloc.methods import check_enough_examples, check_pooling, check_unit, usable_methods
 from memloc.models.names import ModelSource, resolve
 from memloc.report.summary import summarise_run
 from memloc.results import with_texts, write_results
@@ -82,6 +82,7 @@ def run(
         n_layers = int(facts["layers"])
         chosen_windows(n_layers, config.techniques.window_sizes)
         check_pooling(config.methods, facts["pooling"])
+        check_unit(config.methods, config.techniques.unit, facts["unit_problem"])
         parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
         where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
         plan = plan_run(config, write_task(store, task), source, n_layers, where, parts)

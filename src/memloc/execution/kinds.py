@@ -41,7 +41,8 @@ def model(job: Job, store: Store, report: Report) -> Output:
         n_labels=2,
     )
     blocks = classifier.blocks
-    return Output(values={"facts": {"layers": blocks.n_layers, "pooling": blocks.pooling}})
+    facts = {"layers": blocks.n_layers, "pooling": blocks.pooling}
+    return Output(values={"facts": {**facts, "unit_problem": blocks.unit_problem}})
 
 
 def train(job: Job, store: Store, report: Report) -> Output:

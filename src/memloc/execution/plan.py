@@ -23,7 +23,7 @@ from memloc.models.names import ModelSource
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
-MODEL_REVISION = 2
+MODEL_REVISION = 3
 SPLIT_REVISION = 1
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
