@@ -20,6 +20,8 @@ RetrainedTail = Literal["norm+head", "head", "all", "none"]
 Objective = Literal["nll", "gold_logit"]
 Norm = Literal["L1", "L2"]
 Unit = Literal["layer", "attention", "mlp"]
+PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
+"""What units that are not whole layers are called in sentences."""
 
 DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
 

@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from memloc.analysis.run_folders import ResultsError, RunFolder
-from memloc.config import DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.config import PARTS, DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": DataConfig().model_dump(mode="json"),
@@ -65,6 +65,11 @@ class Group:
     def binarised(self) -> bool:
         """Whether its tasks were cut to two classes."""
         return bool(self.common.get(BINARISE))
+
+    @property
+    def part(self) -> str | None:
+        """What of the layers its techniques looked at, in words; None for whole layers."""
+        return PARTS.get(str(self.common.get("techniques.unit")))
 
     def is_twin_of(self, other: Group) -> bool:
         """Whether its runs are as those of `other`, but with or without `--binarise`."""
@@ -143,10 +148,11 @@ def choose_group(groups: Sequence[Group], number: int | None) -> int:
 
 def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
     """In words: which group is used, and how the others differ from it."""
-    if len(groups) == 1:
-        return []
     used = groups[chosen - 1]
-    words = [
+    words = [f"Only the {used.part} of layers were looked at (--unit)."] if used.part else []
+    if len(groups) == 1:
+        return words
+    words += [
         f"The runs have different settings; group {chosen} of {len(groups)} is used "
         f"({_count(len(used.runs))}), --group K takes another."
     ]

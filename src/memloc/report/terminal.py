@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.report.explained_terminal import show_explanation, show_generalisation
+from memloc.report.words import part_of
 
 WIDTH = 80
 BAR = 24
@@ -52,14 +53,17 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
 
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
     methods = summary["methods"]
+    parts = {part_of(result) for result in methods.values()} - {""}
+    if parts:
+        console.print(Text(f"  Only the {' and '.join(sorted(parts))} of layers are looked at."))
     if any(result["m_cog"] is not None for result in methods.values()):
         console.print(section("Where? Layer weights by technique"))
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
     windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
     for name, result in windowed.items():
-        console.print(
-            section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
-        )
+        what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
+        undone = "% of that undone by all" if part_of(result) else "% of memorisation undone"
+        console.print(section(f"{what}: {undone}, by window size and layer"))
         console.print(
             Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
         )
