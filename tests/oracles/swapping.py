@@ -19,6 +19,15 @@ ATTENTION = {
 """Written down by hand, per architecture: how the names of a layer's attention weights begin."""
 
 
+def part_of_layer(names: Iterable[str], start: str, architecture: str, unit: str) -> list[str]:
+    """Those of the names that begin with `start` and belong to the part."""
+    whole = [name for name in names if name.startswith(start)]
+    if unit == "layer":
+        return whole
+    attention = start + ATTENTION[architecture]
+    return [name for name in whole if name.startswith(attention) == (unit == "attention")]
+
+
 def mixed_state_dict(
     memorised: Any, original: Any, prefix: str, layers: Iterable[int], unit: str = "layer"
 ) -> dict[str, Any]:
@@ -27,10 +36,7 @@ def mixed_state_dict(
     theirs = original.state_dict()
     for layer in layers:
         start = f"{prefix}.{layer - 1}."
-        names = [name for name in mixed if name.startswith(start)]
-        if unit != "layer":
-            attention = start + ATTENTION[memorised.config.model_type]
-            names = [n for n in names if n.startswith(attention) == (unit == "attention")]
+        names = part_of_layer(mixed, start, memorised.config.model_type, unit)
         assert names, start
         for name in names:
             mixed[name] = theirs[name]

@@ -289,6 +289,8 @@ def _number(value: Any) -> float:
 def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -> list[str]:
     group = groups[chosen - 1]
     notes = describe_groups(groups, chosen)
+    if group.part:
+        notes.append(f"Only the {group.part} of layers were looked at (--unit).")
     if group.left_out:
         names = ", ".join(sorted(run.path.name for run in group.left_out))
         notes.append(

@@ -95,7 +95,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
-    """The groups, the one with most runs first, then the newest first.
+    """The groups, the one with most runs first, then those of whole layers, then the newest.
 
     Binarised runs are there to be compared with those of all classes, so their group never comes
     before its twin, however many they are.
@@ -120,7 +120,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
     return sorted(groups, key=lambda group: _rank(group, groups), reverse=True)
 
 
-def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, float], bool]:
+def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, bool, float], bool]:
     worth = _worth(group)
     twins = [_worth(other) for other in groups if other.is_twin_of(group)]
     if group.binarised and twins:
@@ -128,8 +128,8 @@ def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, float], boo
     return worth, not group.binarised
 
 
-def _worth(group: Group) -> tuple[int, float]:
-    return len(group.runs), group.newest
+def _worth(group: Group) -> tuple[int, bool, float]:
+    return len(group.runs), group.part is None, group.newest
 
 
 def choose_group(groups: Sequence[Group], number: int | None) -> int:
@@ -148,11 +148,10 @@ def choose_group(groups: Sequence[Group], number: int | None) -> int:
 
 def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
     """In words: which group is used, and how the others differ from it."""
-    used = groups[chosen - 1]
-    words = [f"Only the {used.part} of layers were looked at (--unit)."] if used.part else []
     if len(groups) == 1:
-        return words
-    words += [
+        return []
+    used = groups[chosen - 1]
+    words = [
         f"The runs have different settings; group {chosen} of {len(groups)} is used "
         f"({_count(len(used.runs))}), --group K takes another."
     ]

@@ -33,6 +33,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
             f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
         )
     )
+    _show_parts(summary, console)
     console.print(section("Did it memorise, did it generalise?"))
     console.print(Padding(_accuracies(training), (0, 0, 0, 2), expand=False))
     _show_methods(summary, console)
@@ -48,21 +49,25 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
             f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised",
         )
     )
+    _show_parts(summary, console)
     _show_methods(summary, console)
+
+
+def _show_parts(summary: dict[str, Any], console: Console) -> None:
+    parts = {part_of(result) for result in summary["methods"].values()} - {""}
+    for part in parts:
+        console.print(f"        of the layers, only the {part} are changed (--unit)", style="dim")
 
 
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
     methods = summary["methods"]
-    parts = {part_of(result) for result in methods.values()} - {""}
-    if parts:
-        console.print(Text(f"  Only the {' and '.join(sorted(parts))} of layers are looked at."))
     if any(result["m_cog"] is not None for result in methods.values()):
         console.print(section("Where? Layer weights by technique"))
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
     windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
     for name, result in windowed.items():
         what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
-        undone = "% of that undone by all" if part_of(result) else "% of memorisation undone"
+        undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
         console.print(section(f"{what}: {undone}, by window size and layer"))
         console.print(
             Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)

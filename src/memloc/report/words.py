@@ -66,7 +66,10 @@ def interpret(summary: dict[str, Any]) -> str:
         return f"By {name}, {strongest}; {tilt} ({centre})."
     if part:
         # What all layers undo is 100% of the shares, and of parts it may be little.
-        many = f"{needed} adjacent layers undo 95% of that, " if needed else "of that, "
+        many = "of that, "
+        if needed:
+            fewest = "no fewer" if needed == n else str(needed)
+            many = f"{fewest} adjacent layers undo 95% of that, "
         return (
             f"{acting(name.capitalize(), result)} all layers undoes {result['full_error']:.0%} of "
             f"the flipped labels; {many}layer {best['layer']} alone {best['undoes']:.0%}; {tilt} "
