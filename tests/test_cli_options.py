@@ -139,6 +139,7 @@ def test_without_options_the_techniques_have_their_usual_settings(command: str) 
     ("option", "value", "expected"),
     [
         ("window_sizes", "1-2", TechniquesConfig(window_sizes=(1, 2))),
+        ("unit", "mlp", TechniquesConfig(unit="mlp")),
         ("retrain_epochs", 7, TechniquesConfig(retraining=RetrainingConfig(epochs=7))),
         ("retrain_tail", "none", TechniquesConfig(retraining=RetrainingConfig(tail="none"))),
         (
@@ -234,6 +235,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
         (ProbingConfig, "seeds", 0),
         (ProbingConfig, "epochs", 0),
         (TechniquesConfig, "window_sizes", ()),
+        (TechniquesConfig, "unit", "head"),
         (RunConfig, "seeds", ()),
         (RunConfig, "device", "abacus"),
         (ModelConfig, "name", 3),

@@ -19,6 +19,7 @@ from memloc.config import (
     RetrainingConfig,
     ShapleyConfig,
     TechniquesConfig,
+    Unit,
 )
 from memloc.errors import MemlocError
 
@@ -56,6 +57,10 @@ WindowSizes = Annotated[
     option("--window-sizes", "Sizes of the windows to change, such as 1-3,6 (default: all).",
            TECHNIQUES),
 ]  # fmt: skip
+UnitOption = Annotated[
+    Unit,
+    option("--unit", "What of a layer to change: all, its attention, or the rest.", TECHNIQUES),
+]
 RetrainEpochs = Annotated[
     int, option("--retrain-epochs", "Passes over the clean data per window.", TECHNIQUES)
 ]
@@ -117,6 +122,7 @@ def techniques_from(values: dict[str, Any]) -> TechniquesConfig:
     """The settings of the techniques from a command's arguments."""
     return TechniquesConfig.make(
         window_sizes=parse_sizes(values["window_sizes"]),
+        unit=values["unit"],
         retraining=RetrainingConfig.make(
             epochs=values["retrain_epochs"],
             tail=values["retrain_tail"],

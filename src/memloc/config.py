@@ -19,6 +19,9 @@ PairFormat = Literal["joined", "native"]
 RetrainedTail = Literal["norm+head", "head", "all", "none"]
 Objective = Literal["nll", "gold_logit"]
 Norm = Literal["L1", "L2"]
+Unit = Literal["layer", "attention", "mlp"]
+PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
+"""What units that are not whole layers are called in sentences."""
 
 DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
 
@@ -178,6 +181,10 @@ class TechniquesConfig(Frozen):
         description="Sizes of the windows to modify; None: all. The full window always belongs to "
         "them, as errors are relative to it.",
     )
+    unit: Unit = Field(
+        "layer",
+        description="What of a layer is changed: all of it, its attention, or the rest (the MLP).",
+    )
     retraining: RetrainingConfig = RetrainingConfig()
     gradients: GradientsConfig = GradientsConfig()
     probing: ProbingConfig = ProbingConfig()
@@ -191,6 +198,8 @@ class TechniquesConfig(Frozen):
         found = self.model_dump(mode="json", include=set(settings))
         if "options" in found:
             found["options"] = {k: v for k, v in found["options"].items() if k == technique}
+        if found.get("unit") == "layer":  # as before there were others: stored results stay valid
+            del found["unit"]
         return found
 
 

@@ -38,6 +38,7 @@ from memloc.experiment import one_of_each
 from memloc.methods import (
     check_enough_examples,
     check_pooling,
+    check_unit,
     method_names,
     pooling_allows,
     usable_methods,
@@ -305,6 +306,7 @@ def _look(
             )
         methods = possible
     check_pooling(methods, facts["pooling"])
+    check_unit(methods, config.techniques.unit, facts.get("unit_problem"))
     # In a shallow model, first, middle and last may be the same pair.
     return Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), methods)
 

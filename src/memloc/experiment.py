@@ -28,7 +28,7 @@ from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
 from memloc.explain import possible_parts
 from memloc.generalise import HalfSplits, collect_splits, further_rounds
-from memloc.methods import check_enough_examples, check_pooling, usable_methods
+from memloc.methods import check_enough_examples, check_pooling, check_unit, usable_methods
 from memloc.models.names import ModelSource
 from memloc.report.summary import summarise_run
 from memloc.results import made_from, with_texts, write_results
@@ -173,6 +173,7 @@ def plan(
     n_layers = int(facts["layers"])
     chosen_windows(n_layers, config.techniques.window_sizes)
     check_pooling(config.methods, facts["pooling"])
+    check_unit(config.methods, config.techniques.unit, facts.get("unit_problem"))
     parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
     data = supplies.data(config.data)
     cost = 1.0

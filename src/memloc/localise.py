@@ -27,6 +27,7 @@ from memloc.explain import possible_parts
 from memloc.methods import (
     check_enough_examples,
     check_pooling,
+    check_unit,
     declared,
     usable_methods,
 )
@@ -122,6 +123,7 @@ def localise_folders(
     checked = _check(given, data, columns, methods, training, device)
     parts, unexplained = possible_parts(explain, checked.task.train, checked.pooling)
     chosen_windows(checked.n_layers, techniques.window_sizes)
+    check_unit(methods, techniques.unit, checked.unit_problem)
     with ExitStack() as stack:
         root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = Store(root)
@@ -186,6 +188,7 @@ class _Checked:
     n_layers: int
     architecture: str
     pooling: str
+    unit_problem: str | None
     memorised: int
     """Noisy examples that the memorised model answers with the wrong label."""
 
@@ -216,6 +219,7 @@ def _check(
         first.blocks.n_layers,
         type(first.blocks.model).__name__,
         first.blocks.pooling,
+        first.blocks.unit_problem,
         int((answers == noisy["label"].to_numpy()).sum()),
     )
     facts = _Facts.of(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,20 @@ def test_a_benchmark_is_no_run(tmp_path: Path) -> None:
     (folder / "accuracy.parquet").unlink()
     with pytest.raises(ResultsError, match=r"accuracy\.parquet' is missing"):
         findings(tmp_path)
+
+
+def test_controls_of_parts_of_layers_do_not_score_those_of_whole_layers(tmp_path: Path) -> None:
+    write_control(tmp_path, {"swapping": ALL}, written=1e9, name="control-whole")
+    parts = write_control(tmp_path, {"swapping": NONE}, written=2e9, name="control-parts")
+    settings = json.loads((parts / "settings.json").read_text())
+    settings["control"]["techniques"] = {"unit": "attention"}
+    (parts / "settings.json").write_text(json.dumps(settings))
+    results = read_controls(look_through(tmp_path).controls)
+    assert results is not None
+    top = results.accuracy[results.accuracy["k"] == 1]
+    assert top["accuracy"].mean() == 1.0
+    assert read_controls(look_through(parts).controls) is None
+    write_run(tmp_path)
+    assert read_grid(tmp_path).notes == (
+        "Left out, as they are not of whole layers (--unit): control-parts.",
+    )

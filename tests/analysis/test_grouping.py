@@ -27,6 +27,7 @@ def tasks(folder: Path, number: int | None = None) -> list[str]:
         ("data.limit", 100),
         ("techniques.retraining.epochs", 9),
         ("techniques.window_sizes", [1, 2]),
+        ("techniques.unit", "mlp"),
         ("techniques.new_technique.strength", 3),
     ],
 )
@@ -79,6 +80,20 @@ def test_a_group_that_does_not_exist_is_an_error(tmp_path: Path, number: int) ->
     write_run(tmp_path)
     with pytest.raises(ResultsError, match=rf"--group {number} does not exist; .*only group 1"):
         read_grid(tmp_path, number)
+
+
+def test_parts_of_layers_are_said_and_do_not_come_first_because_they_are_newer(
+    tmp_path: Path,
+) -> None:
+    write_run(tmp_path, "one", settings={"techniques.unit": "mlp"}, name="parts", written=2e9)
+    assert read_grid(tmp_path).notes == ("Only the MLP parts of layers were looked at (--unit).",)
+    assert read_grid(tmp_path).part == "MLP parts"
+    write_run(tmp_path, "one", name="whole", written=1e9)
+    assert list(read_grid(tmp_path).runs["folder"]) == ["whole"]
+    assert read_grid(tmp_path).part is None
+    assert read_grid(tmp_path).notes[1] == (
+        "Group 2 (1 run): techniques.unit is mlp instead of layer."
+    )
 
 
 def test_training_may_differ_between_models(tmp_path: Path) -> None:

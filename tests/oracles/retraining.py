@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from tests.oracles.swapping import part_of_layer
+
 
 def retrain_window_plainly(
     memorised: Any,
@@ -33,6 +35,7 @@ def retrain_window_plainly(
     warmup: float = 0.1,
     dropout: bool = False,
     batch: int = 8,
+    unit: str = "layer",
 ) -> tuple[list[float], list[int]]:
     """Losses of all steps, and the classes predicted for `noisy` and `held_out` at the end.
 
@@ -55,12 +58,13 @@ def retrain_window_plainly(
         warmup: Share of the steps.
         dropout: Training mode.
         batch: Examples per evaluation batch.
+        unit: What of the layers is reset and learns.
     """
     model = copy.deepcopy(memorised)
     state, fresh = model.state_dict(), pretrained.state_dict()
     open_names = set(also_open)
     for layer in range(window[0], window[1] + 1):
-        names = [n for n in state if n.startswith(f"{prefix}.{layer - 1}.")]
+        names = part_of_layer(state, f"{prefix}.{layer - 1}.", model.config.model_type, unit)
         assert names
         state.update({name: fresh[name] for name in names})
         open_names |= set(names)

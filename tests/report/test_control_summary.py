@@ -8,14 +8,16 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.control import CELL, accuracy_table
-from memloc.config import ControlRunConfig
+from memloc.config import ControlRunConfig, TechniquesConfig, Unit
 from memloc.execution.job import Job
 from memloc.report.control_summary import estimate_words, summarise_control
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]
 
 
-def summary_of(found: dict[str, list[bool]], learned: bool = True) -> dict[str, Any]:
+def summary_of(
+    found: dict[str, list[bool]], learned: bool = True, unit: Unit = "layer"
+) -> dict[str, Any]:
     """Of techniques that find the hidden layers 1+2 in some of the tasks."""
     rows = [
         ("minilm", 6, f"task {place}", "1+2", 1, technique, layer, weight)
@@ -36,7 +38,8 @@ def summary_of(found: dict[str, list[bool]], learned: bool = True) -> dict[str, 
         "attempts": pd.concat([trained, trained.head(1)]),
         "costs": cells.assign(job="memorised", seconds=2.0),
     }
-    return summarise_control(ControlRunConfig(tasks=("a",)), tables)
+    config = ControlRunConfig(tasks=("a",), techniques=TechniquesConfig(unit=unit))
+    return summarise_control(config, tables)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,12 @@ def test_what_was_not_learned_is_a_caution() -> None:
     assert summary["trainings"]["repeated"] == 1
     assert summary_of({"swapping": [True] * 5})["caveats"] == []
     assert "fewer than 4 control models" in summary_of({"swapping": [True] * 3})["caveats"][0]
+
+
+def test_looking_for_whole_layers_in_parts_is_a_caution() -> None:
+    (words,) = summary_of({"swapping": [True] * 5}, unit="mlp")["caveats"]
+    assert words.startswith("memorisation was hidden in whole layers, but techniques were told to")
+    assert words.endswith("their MLP parts alone (--unit mlp).")
 
 
 def test_the_estimate_counts_what_is_left_to_do() -> None:

@@ -56,6 +56,7 @@ def test_every_setting_of_a_run_comes_back() -> None:
         methods=("swapping", "shapley"),
         techniques=TechniquesConfig(
             window_sizes=(1, 2, 6),
+            unit="attention",
             retraining=RetrainingConfig(epochs=2, tail="head", frozen_dropout=True),
             gradients=GradientsConfig(
                 objective="gold_logit", norm="L2", subtract_clean=False, divide_by_frozen=False,
@@ -78,7 +79,7 @@ def test_every_setting_of_a_run_comes_back() -> None:
         "model": "a/b", "blocks": "x.y", "pairs": "native", "trust_remote_code": True, "epochs": 3,
         "learning_rate": 2e-4, "batch_size": 4, "micro_batch_size": 2, "max_tokens": 64,
         "dtype": "bfloat16", "seeds": "3,1", "methods": "swapping,shapley",
-        "window_sizes": "1,2,6", "retrain_epochs": 2, "retrain_tail": "head",
+        "window_sizes": "1,2,6", "unit": "attention", "retrain_epochs": 2, "retrain_tail": "head",
         "frozen_dropout": True, "gradient_objective": "gold_logit", "gradient_norm": "L2",
         "keep_clean": True, "undivided": True, "per_example": True, "probe_seeds": 2,
         "probe_epochs": 9, "shapley_error": 0.1, "shapley_orders": 50,

@@ -288,3 +288,45 @@ def test_one_failed_window_is_not_called_windows() -> None:
     found = summary(retraining=windowed(RISING, failed_windows=[failure(2, 2)]))
     (caveat,) = caveats(found)
     assert said(caveat).startswith("1 window is missing from retraining")
+
+
+# --- parts of layers ---------------------------------------------------------------------------
+
+
+def part(unit: str, **more: Any) -> dict[str, Any]:
+    found = {"strongest_single_layer": {"layer": 1, "undoes": 0.04}, "full_error": 0.45, **more}
+    return technique(FALLING, settings={"unit": unit}, **found)
+
+
+def test_what_all_parts_undo_is_said_before_shares_of_it() -> None:
+    words = said(interpret(summary(swapping=part("attention", layers_to_undo=6))))
+    assert words.startswith(
+        "Swapping the attention parts of all layers undoes 45% of the flipped labels; no fewer "
+        "adjacent layers undo 95% of that, layer 1 alone 4%; lower layers matter more ("
+    )
+    words = said(interpret(summary(retraining=part("mlp", layers_to_undo=2))))
+    assert words.startswith("Retraining the MLP parts of all layers")
+    assert "; 2 adjacent layers undo 95% of that, layer 1 alone 4%;" in words
+    words = said(interpret(summary(swapping=part("mlp", layers_to_undo=None))))
+    assert "; of that, layer 1 alone 4%;" in words
+
+
+def test_parts_without_windows_or_weight_are_named_too() -> None:
+    words = said(interpret(summary(gradients=technique(FALLING, settings={"unit": "mlp"}))))
+    assert words.startswith("By gradients, the MLP parts of layer 1 matter most; lower layers")
+    empty = technique(None, settings={"unit": "attention"}, full_error=0.0)
+    words = said(interpret(summary(swapping=empty)))
+    assert "even swapping the attention parts of all layers leaves every noisy label" in words
+    assert "is not in the attention parts, or" in words
+
+
+def test_techniques_that_look_at_whole_layers_beside_parts_are_named() -> None:
+    mixed = summary(swapping=part("attention"), probing=technique(RISING))
+    assert [said(words) for words in caveats(mixed)] == [
+        "Probing looks at whole layers, while the others look at attention parts alone (--unit)."
+    ]
+    assert caveats(summary(swapping=technique(RISING), probing=technique(RISING))) == []
+    broken = summary(swapping=part("attention", clean_error=0.4))
+    (words,) = caveats(broken)
+    assert "loses 40% of the clean labels" in said(words)
+    assert words.endswith("so compare with --unit layer.")

@@ -50,9 +50,12 @@ class ControlResults:
 def read_controls(folders: Sequence[ControlFolder]) -> ControlResults | None:
     """Read them, None if there are none; what was computed twice counts once, as the newest has it.
 
+    Those of parts of layers are passed over: their scores are not of the same techniques.
+
     Raises:
         ResultsError: If a table is damaged or missing.
     """
+    folders = [folder for folder in folders if folder.whole_layers]
     if not folders:
         return None
     newest_first = sorted(folders, key=lambda folder: folder.written, reverse=True)

@@ -89,6 +89,11 @@ class Grid:
         return sorted(self.runs["model"].unique())
 
     @property
+    def part(self) -> str | None:
+        """What of the layers the runs are about, in words; None for whole layers."""
+        return self.groups[self.chosen - 1].part
+
+    @property
     def techniques(self) -> list[str]:
         """Their names: those of the paper first."""
         names = sorted(self.weights["technique"].unique())
@@ -284,6 +289,8 @@ def _number(value: Any) -> float:
 def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -> list[str]:
     group = groups[chosen - 1]
     notes = describe_groups(groups, chosen)
+    if group.part:
+        notes.append(f"Only the {group.part} of layers were looked at (--unit).")
     if group.left_out:
         names = ", ".join(sorted(run.path.name for run in group.left_out))
         notes.append(
@@ -293,6 +300,9 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
     if found.localised:
         names = ", ".join(path.name for path in found.localised)
         notes.append(f"Left out, as `memloc localise` knows no task or training: {names}.")
+    parts = [control.path.name for control in found.controls if not control.whole_layers]
+    if parts:
+        notes.append(f"Left out, as they are not of whole layers (--unit): {', '.join(parts)}.")
     if found.others:
         names = ", ".join(path.name for path in found.others)
         notes.append(f"Left out, as they are not results of `memloc run`: {names}.")

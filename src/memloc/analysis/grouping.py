@@ -16,7 +16,7 @@ from pathlib import PurePath
 from typing import Any
 
 from memloc.analysis.run_folders import ResultsError, RunFolder
-from memloc.config import DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.config import PARTS, DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": DataConfig().model_dump(mode="json"),
@@ -66,6 +66,11 @@ class Group:
         """Whether its tasks were cut to two classes."""
         return bool(self.common.get(BINARISE))
 
+    @property
+    def part(self) -> str | None:
+        """What of the layers its techniques looked at, in words; None for whole layers."""
+        return PARTS.get(str(self.common.get("techniques.unit")))
+
     def is_twin_of(self, other: Group) -> bool:
         """Whether its runs are as those of `other`, but with or without `--binarise`."""
         return self.common == {**other.common, BINARISE: not other.binarised}
@@ -90,7 +95,7 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
-    """The groups, the one with most runs first, then the newest first.
+    """The groups, the one with most runs first, then those of whole layers, then the newest.
 
     Binarised runs are there to be compared with those of all classes, so their group never comes
     before its twin, however many they are.
@@ -115,7 +120,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
     return sorted(groups, key=lambda group: _rank(group, groups), reverse=True)
 
 
-def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, float], bool]:
+def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, bool, float], bool]:
     worth = _worth(group)
     twins = [_worth(other) for other in groups if other.is_twin_of(group)]
     if group.binarised and twins:
@@ -123,8 +128,8 @@ def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, float], boo
     return worth, not group.binarised
 
 
-def _worth(group: Group) -> tuple[int, float]:
-    return len(group.runs), group.newest
+def _worth(group: Group) -> tuple[int, bool, float]:
+    return len(group.runs), group.part is None, group.newest
 
 
 def choose_group(groups: Sequence[Group], number: int | None) -> int:

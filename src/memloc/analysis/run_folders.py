@@ -90,6 +90,11 @@ class ControlFolder(ResultFolder):
 
     command: ClassVar[str] = "control"
 
+    @property
+    def whole_layers(self) -> bool:
+        """Whether its techniques looked at whole layers, as in the paper."""
+        return unit_of(self.settings["control"]) == "layer"
+
 
 @dataclass(frozen=True)
 class RunFolder(ResultFolder):
@@ -145,6 +150,12 @@ class Found:
     """Results of `memloc control`."""
     others: tuple[Path, ...]
     """Settings of something else, which cannot be compared with runs either."""
+
+
+def unit_of(settings: Mapping[str, Any]) -> str:
+    """What of the layers the techniques of a run looked at; older runs know whole layers alone."""
+    techniques = settings.get("techniques")
+    return str(techniques.get("unit", "layer")) if isinstance(techniques, dict) else "layer"
 
 
 def find_runs(folder: Path) -> Found:

@@ -196,4 +196,5 @@ def facts_of(model: BlockModel) -> dict[str, Any]:
         "layer_parameters": sum(sizes[name] for group in model.groups.blocks for name in group),
         "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
         "width": state_width(model.model),
+        "unit_problem": model.unit_problem,
     }

@@ -27,7 +27,7 @@ from memloc.models.names import ModelSource
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
-MODEL_REVISION = 3
+MODEL_REVISION = 4
 SPLIT_REVISION = 1
 SPEED_REVISION = 2
 SPLIT_SEED = 1

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from memloc.config import DEFAULT_METHODS
+from memloc.config import DEFAULT_METHODS, Unit
 from memloc.errors import MemlocError, suggest
 from memloc.methods.base import (
     REGISTRY,
@@ -40,6 +40,10 @@ class UnknownMethod(MemlocError):
 
 class NoSingleState(MemlocError):
     """The head of a model does not read a single position."""
+
+
+class NoSuchUnit(MemlocError):
+    """Parts of layers are wanted where there are none, or where nobody looks at them."""
 
 
 class TooFewExamples(MemlocError):
@@ -224,6 +228,28 @@ def check_pooling(names: tuple[str, ...], pooling: str) -> None:
                 f"{name} looks at the state the head reads, but the head of this model does not "
                 f"read the first or the last token alone; {remedy}"
             )
+
+
+def check_unit(names: tuple[str, ...], unit: Unit, problem: str | None) -> None:
+    """Complain, before any work, if parts of layers are wanted and cannot be had.
+
+    Args:
+        names: Techniques.
+        unit: What of a layer they are to change.
+        problem: Why the layers of the model have no parts (`BlockModel.unit_problem`).
+
+    Raises:
+        NoSuchUnit: If the model has no parts, or none of the techniques knows any.
+    """
+    if unit == "layer":
+        return
+    if problem is not None:
+        raise NoSuchUnit(f"--unit {unit} is not possible: {problem}; use --unit layer")
+    if not any("unit" in declared(name).settings for name in names):
+        raise NoSuchUnit(
+            f"--unit {unit} makes no difference to {', '.join(names)}; leave it out, or choose "
+            "techniques that look at parts of layers: --methods swapping"
+        )
 
 
 def find_method(name: str, options: Mapping[str, Any] | None = None) -> Method:

@@ -12,12 +12,13 @@ negative log-likelihood, or with ``gold_logit`` the negative logit of the label.
 
 A mean gradient needs no batch of one: losses are summed over batches and float32 sums build up in
 the parameters, so nothing is kept per example. With ``per_example``, each noisy example also gets
-weights of its own: its gradient takes the place of the mean over the noisy ones.
+weights of its own: its gradient takes the place of the mean over the noisy ones. With ``unit``, the
+parameters of a layer are those of its attention, or the rest of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
@@ -29,7 +30,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from memloc.analysis.windows import layer_table
-from memloc.config import Dtype, Norm, Objective
+from memloc.config import Dtype, Norm, Objective, Unit
 from memloc.data.encode import Encoded
 from memloc.methods.base import Context, LocalisationResult, MethodFailed, Report, Role, register
 from memloc.models.blocks import BlockModel
@@ -51,7 +52,7 @@ class Gradients:
     name = "gradients"
     revision = 2
     needs = ("near_ceiling", "frozen")
-    settings = ("gradients",)
+    settings = ("gradients", "unit")
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Mean gradients of both sets in both models, and the weights of the layers."""
@@ -63,6 +64,7 @@ class Gradients:
             torch.tensor(context.examples["label"].to_numpy()),
             config.objective,
             context.training.dtype,
+            unit=context.techniques.unit,
         )
         roles: tuple[Role, ...] = ("near_ceiling",)
         if config.divide_by_frozen:
@@ -155,6 +157,8 @@ class Target:
     objective: Objective = "nll"
     dtype: Dtype = "float32"
     block_passes: int = 0
+    unit: Unit = "layer"
+    """By what of the layers."""
 
     def total(self, model: BlockModel, rows: np.ndarray) -> Tensor:
         """Sum over some examples."""
@@ -175,7 +179,8 @@ def mean_gradient(
 ) -> Gradient:
     """Gradient of the layers' parameters, averaged over examples; float32."""
     order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
-    with _only_layers_learn(model):
+    groups = model.groups.of(target.unit)
+    with _only_these_learn(model, groups):
         for start in range(0, len(order), BATCH):
             part = order[start : start + BATCH]
             total = target.total(model, part)
@@ -190,7 +195,7 @@ def mean_gradient(
         parameters = dict(model.model.named_parameters())
         return [
             {name: _take_gradient(parameters[name], len(rows)) for name in names}
-            for names in model.groups.blocks
+            for names in groups
         ]
 
 
@@ -201,10 +206,10 @@ def _take_gradient(parameter: torch.nn.Parameter, examples: int) -> Tensor:
 
 
 @contextmanager
-def _only_layers_learn(model: BlockModel) -> Iterator[None]:
-    """Gradients for the layers alone, without dropout; none are left behind."""
-    layers = {name for names in model.groups.blocks for name in names}
-    closed = [name for name, _ in model.model.named_parameters() if name not in layers]
+def _only_these_learn(model: BlockModel, groups: Iterable[Iterable[str]]) -> Iterator[None]:
+    """Gradients for some parameters alone, without dropout; none are left behind."""
+    wanted = {name for names in groups for name in names}
+    closed = [name for name, _ in model.model.named_parameters() if name not in wanted]
     with model.frozen(closed), model.mode(training=False):
         model.model.zero_grad()
         try:

@@ -7,7 +7,8 @@ longer gives the flipped labels, the window was needed to remember them:
     error[a..b] = share of noisy examples not predicted as their perturbed label
 
 relative to the error when all layers are retrained. As many clean examples as there are noisy ones
-are held out, to see what the window loses beside what it had memorised.
+are held out, to see what the window loses beside what it had memorised. With ``unit``, only the
+attention of the window's layers, or the rest of them, is reset and learns.
 
 What lies below the window is constant, so its states are computed once per start layer; gradients
 flow back to layer a and no further, and no frozen weight gets one. A step costs, in passes of one
@@ -33,7 +34,7 @@ from memloc.analysis.windows import (
     prediction_table,
     undoing_table,
 )
-from memloc.config import RetrainingConfig, TrainingConfig
+from memloc.config import RetrainingConfig, TrainingConfig, Unit
 from memloc.data.encode import Encoded
 from memloc.methods.base import Context, LocalisationResult, MethodFailed, Report, Tables, register
 from memloc.models.blocks import BlockModel
@@ -51,7 +52,7 @@ class Retraining:
     name = "retraining"
     revision = 1
     needs = ("memorised", "pretrained")
-    settings = ("window_sizes", "retraining")
+    settings = ("window_sizes", "retraining", "unit")
     windowed = True
     holds_out_clean = True
 
@@ -93,6 +94,7 @@ class Retraining:
                 context.seed,
                 cache,
                 report,
+                context.techniques.unit,
                 None if context.resume is None else context.resume.part(_name(window)),
             )
         except TrainingFailed as error:
@@ -233,14 +235,15 @@ def retrain_window(
     seed: int,
     cache: StateCache | None,
     report: Report = lambda _: None,
+    unit: Unit = "layer",
     resume: ResumePoint | None = None,
 ) -> Retrained:
     """Reset a window to θ_P, train it on clean examples, predict the others; restore the model."""
     with (
-        memorised.reset(window.layers, pretrained),
+        memorised.reset(window.layers, pretrained, unit),
         memorised.preserved(tail_parameters(memorised, config.tail)),
     ):
-        learner = WindowLearner(memorised, encoded, rows.train, window, config, cache)
+        learner = WindowLearner(memorised, encoded, rows.train, window, config, cache, unit)
         targets = labels[torch.from_numpy(rows.train)].to(memorised.device)
         record = _Record(learner)
         if resume is not None:

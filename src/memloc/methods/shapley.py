@@ -34,7 +34,7 @@ class Shapley:
     name = "shapley"
     revision = 1
     needs = ("memorised", "original")
-    settings = ("shapley",)
+    settings = ("shapley", "unit")
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Mix the two models in all ways, or in many."""
@@ -55,6 +55,7 @@ class Shapley:
                     encoded,
                     sets[first : first + SETS_AT_ONCE],
                     context.training.dtype,
+                    unit=context.techniques.unit,
                 )
                 passes += found.block_passes
                 undone.append(found.predicted != labels)

@@ -6,6 +6,7 @@ forget the labels it memorised, the window was needed to remember them:
 
     error[a..b] = share of noisy examples not predicted as their perturbed label
 
+Of the layers of a window all is swapped, or their attention or the rest alone (``unit``).
 The windows share most of their computation, see `memloc.models.mixing`.
 """
 
@@ -25,7 +26,7 @@ from memloc.analysis.windows import (
     prediction_table,
     undoing_table,
 )
-from memloc.config import Dtype
+from memloc.config import Dtype, Unit
 from memloc.data.encode import Encoded
 from memloc.methods.base import Context, LocalisationResult, Report, register
 from memloc.models.blocks import BlockModel
@@ -39,14 +40,19 @@ class Swapping:
     name = "swapping"
     revision = 2
     needs = ("memorised", "original")
-    settings = ("window_sizes",)
+    settings = ("window_sizes", "unit")
 
     def localise(self, context: Context, report: Report) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
         memorised = context.model("memorised")
         chosen = chosen_windows(memorised.n_layers, context.techniques.window_sizes)
         swapped = swap_all_windows(
-            memorised, context.model("original"), context.encoded, context.training.dtype, report
+            memorised,
+            context.model("original"),
+            context.encoded,
+            context.training.dtype,
+            report,
+            context.techniques.unit,
         ).only(chosen)
         labels = context.examples["label"].to_numpy()
         noisy = context.examples["noisy"].to_numpy()
@@ -97,6 +103,7 @@ def swap_all_windows(
     encoded: Encoded,
     dtype: Dtype = "float32",
     report: Report = lambda _: None,
+    unit: Unit = "layer",
 ) -> SwapResult:
     """Predict every example under every window.
 
@@ -106,12 +113,13 @@ def swap_all_windows(
         encoded: The examples.
         dtype: Of the matrix multiplications.
         report: Called with the finished fraction.
+        unit: What of the layers is swapped.
     """
     windows = all_windows(memorised.n_layers)
     swapped = np.zeros((len(windows) + 1, memorised.n_layers), dtype=bool)
     for row, window in zip(swapped[1:], windows, strict=True):
         row[window.first - 1 : window.last] = True
-    found = predict_mixtures(memorised, original, encoded, swapped, dtype, report)
+    found = predict_mixtures(memorised, original, encoded, swapped, dtype, report, unit=unit)
     return SwapResult(
         windows, found.predicted[0], found.predicted[1:], found.block_passes, found.batches
     )

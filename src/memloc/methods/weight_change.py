@@ -3,7 +3,8 @@
     weight_l = ‖θ_M2,l − θ_O,l‖ / ‖θ_P,l‖
 
 Both were trained alike but for the flipped labels. A layer that differs much need not be one that
-memorised: this is what more careful techniques have to beat.
+memorised: this is what more careful techniques have to beat. With ``unit``, θ_l is the attention of
+layer l, or the rest of it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import pandas as pd
 import torch
 
+from memloc.config import Unit
 from memloc.methods.base import Context, register
 from memloc.models.blocks import BlockModel
+from memloc.models.units import attention_parameters
 
 
 @register
@@ -22,22 +25,31 @@ class WeightChange:
     name = "weight-change"
     revision = 1
     needs = ("memorised", "original", "pretrained")
-    settings = ()
+    settings = ("unit",)
 
     def score(self, context: Context) -> pd.DataFrame:
-        """Euclidean norms over all parameters of a layer."""
+        """Euclidean norms over all parameters of a layer, or of a part of it."""
         memorised, original = context.model("memorised"), context.model("original")
         pretrained = context.model("pretrained")
         layers = range(1, context.n_layers + 1)
+        unit = context.techniques.unit
         weights = [
             float(
-                (_flat(memorised, layer) - _flat(original, layer)).norm()
-                / _flat(pretrained, layer).norm()
+                (_flat(memorised, layer, unit) - _flat(original, layer, unit)).norm()
+                / _flat(pretrained, layer, unit).norm()
             )
             for layer in layers
         ]
         return pd.DataFrame({"layer": layers, "weight": weights})
 
 
-def _flat(model: BlockModel, layer: int) -> torch.Tensor:
-    return torch.cat([p.detach().double().flatten() for p in model.block(layer).parameters()])
+def _flat(model: BlockModel, layer: int, unit: Unit) -> torch.Tensor:
+    block = model.block(layer)
+    inside = attention_parameters(block) if unit != "layer" else set()
+    return torch.cat(
+        [
+            parameter.detach().double().flatten()
+            for parameter in block.parameters()
+            if (id(parameter) in inside) == (unit == "attention")
+        ]
+    )

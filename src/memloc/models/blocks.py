@@ -20,8 +20,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from memloc.config import Unit
 from memloc.errors import ModelError
 from memloc.models.find import find_stack
+from memloc.models.units import check_parts, mixed_block, unit_problem
 
 Batch = Mapping[str, Tensor]
 """Arguments of the model's forward: input_ids, attention_mask and whatever the tokeniser adds."""
@@ -32,13 +34,24 @@ class ParameterGroups:
     """Names of the parameters; every one is in exactly one of embeddings, blocks[i] and tail.
 
     `head` is the part of the tail that lies outside the base model: what is new when a pre-trained
-    model becomes a classifier.
+    model becomes a classifier. `attention` is the part of each block that `memloc.models.units`
+    takes for its attention; a block without has none.
     """
 
     embeddings: tuple[str, ...]
     blocks: tuple[tuple[str, ...], ...]
     tail: tuple[str, ...]
     head: tuple[str, ...]
+    attention: tuple[tuple[str, ...], ...]
+
+    def of(self, unit: Unit) -> tuple[tuple[str, ...], ...]:
+        """Per layer, the parameters of all of it, of its attention, or of the rest."""
+        if unit == "layer":
+            return self.blocks
+        return tuple(
+            tuple(name for name in names if (name in inside) == (unit == "attention"))
+            for names, inside in zip(self.blocks, map(set, self.attention), strict=True)
+        )
 
 
 class BlockModel:
@@ -67,6 +80,7 @@ class BlockModel:
         self.can_resume: bool = findings.resume_problem is None
         self.resume_problem: str | None = findings.resume_problem
         self.ignores_padding: bool = findings.ignores_padding
+        self.unit_problem: str | None = unit_problem(self.stack)
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -106,10 +120,13 @@ class BlockModel:
 
     def logits(self, batch: Batch) -> Tensor:
         """One ordinary forward pass."""
-        extra = {"use_cache": False} if self._accepts_use_cache else {}
-        output = self.model(**batch, **extra).logits
+        output = self.model(**self.arguments(batch)).logits
         assert isinstance(output, Tensor)
         return output
+
+    def arguments(self, batch: Batch) -> dict[str, Any]:
+        """What an ordinary forward pass gets."""
+        return {**batch, **({"use_cache": False} if self._accepts_use_cache else {})}
 
     def states(self, batch: Batch) -> tuple[list[Tensor], Tensor]:
         """States 0..L and the logits, in one pass.
@@ -231,11 +248,20 @@ class BlockModel:
                 self.stack[layer - 1] = block
 
     @contextmanager
-    def reset(self, layers: Sequence[int], pretrained: BlockModel) -> Iterator[None]:
-        """Inside, `layers` are fresh copies of the pre-trained ones, free to be trained."""
+    def reset(
+        self, layers: Sequence[int], pretrained: BlockModel, unit: Unit = "layer"
+    ) -> Iterator[None]:
+        """Inside, `layers` (or a part of them) are copies of the pre-trained ones, to be trained.
+
+        Of a part, what is not reset is still that of this model, not a copy.
+        """
+        if unit != "layer":
+            check_parts(self, pretrained, unit)
         fresh = {layer: copy.deepcopy(pretrained.block(layer)) for layer in layers}
         for layer, block in fresh.items():
             block.train(self._module(layer).training)
+            if unit != "layer":
+                fresh[layer] = mixed_block(self._module(layer), block, unit)
         with self.swapped(fresh):
             yield
 

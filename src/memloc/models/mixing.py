@@ -1,10 +1,10 @@
 """Models whose layers come from two models: many mixtures of the same examples at once.
 
-A mixture takes some layers from another model of the same shape, everything else (embeddings, head,
-final norm, pooler) from the first. Mixtures that agree in their lower layers have the same states
-there, so all of them advance through the layers together as the nodes of a tree: at layer i there
-is one state per distinct choice of layers 1..i, and each costs one pass of one block. For all
-windows of consecutive layers that is
+A mixture takes some layers, or a part of them (`memloc.models.units`), from another model of the
+same shape, everything else (embeddings, head, final norm, pooler) from the first. Mixtures that
+agree in their lower layers have the same states there, so all of them advance through the layers
+together as the nodes of a tree: at layer i there is one state per distinct choice of layers 1..i,
+and each costs one pass of one block. For all windows of consecutive layers that is
 
     i passes of the other's block (one per window that began at a ≤ i and goes on), and
     1 + i(i−1)/2 passes of the own one (nothing swapped so far, and the windows that have ended),
@@ -17,7 +17,7 @@ have most of their lower layers in common; what parts share is computed in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,9 +25,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from memloc.config import Dtype
+from memloc.config import Dtype, Unit
 from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
 from memloc.models.blocks import Batch, BlockModel
+from memloc.models.units import mixed_stack
 from memloc.training.evaluate import autocast, predict_logits
 
 STATE_BYTES = 256 * 2**20
@@ -60,6 +61,7 @@ def predict_mixtures(
     report: Report = lambda _: None,
     *,
     input_of: BlockModel | None = None,
+    unit: Unit = "layer",
 ) -> Mixtures:
     """Predict every example under every mixture.
 
@@ -72,11 +74,13 @@ def predict_mixtures(
         report: Called with the finished fraction.
         input_of: Whose embeddings feed layer 1, if not those of `own` (then `own` must be able to
             start from stored states).
+        unit: What comes from the other model of the chosen layers: all, or a part.
     """
     if not own.can_resume:
         assert input_of is None
-        with other.mode(training=False):
-            return _whole_passes(own, other.stack, encoded, swapped, dtype, report)
+        with own.mode(training=False), other.mode(training=False):
+            blocks = mixed_stack(own, other, unit)
+            return _whole_passes(own, blocks, encoded, swapped, dtype, report)
     trees: dict[int, list[tuple[np.ndarray, _Tree]]] = {}
     predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
     width = state_width(own.model)
@@ -87,10 +91,11 @@ def predict_mixtures(
         torch.inference_mode(),
         autocast(own.device, dtype),
     ):
+        blocks = mixed_stack(own, other, unit)
         size = examples_at_once(len(swapped), int(encoded.lengths.max()), width)
         for indices in equal_length_batches(encoded, size):
             batch = encoded.batch(indices.tolist(), own.device)
-            run = _Lockstep(own, other.stack, batch)
+            run = _Lockstep(own, blocks, batch)
             start = (input_of or own).input_state(batch)
             parts = -(-state_bytes(len(swapped), batch["input_ids"].numel(), width) // STATE_BYTES)
             if parts not in trees:
@@ -135,7 +140,7 @@ class _Tree:
 class _Lockstep:
     """All mixtures of one batch of examples, advanced together."""
 
-    def __init__(self, own: BlockModel, other: nn.ModuleList, batch: Batch) -> None:
+    def __init__(self, own: BlockModel, other: Sequence[nn.Module], batch: Batch) -> None:
         self.own, self.other, self.batch = own, other, batch
         self.rows, self.length = batch["input_ids"].shape
         self.limit = max(1, TOKENS_PER_PASS[own.device.type] // (self.rows * self.length))
@@ -207,7 +212,7 @@ def divide(swapped: np.ndarray, parts: int) -> list[np.ndarray]:
 
 def _whole_passes(
     own: BlockModel,
-    other: nn.ModuleList,
+    other: Sequence[nn.Module],
     encoded: Encoded,
     swapped: np.ndarray,
     dtype: Dtype,

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from memloc.errors import ModelError
+from memloc.models.units import attention_parameters
 
 if TYPE_CHECKING:
     from memloc.models.blocks import BlockModel, ParameterGroups
@@ -42,7 +43,7 @@ def examine(model: BlockModel) -> Findings:
     Raises:
         ModelError: If the layers cannot be told apart at all.
     """
-    batch = _two_rows(model)
+    batch = two_rows(model)
     requires_grad = [(p, p.requires_grad) for p in model.model.parameters()]
     with model.mode(training=False), torch.no_grad():
         fired, early = _watch(model, batch)
@@ -57,7 +58,8 @@ def examine(model: BlockModel) -> Findings:
     return Findings(_group(model, early), pooling, problem, ignores)
 
 
-def _two_rows(model: BlockModel) -> dict[str, Tensor]:
+def two_rows(model: BlockModel) -> dict[str, Tensor]:
+    """Two short rows of plain tokens, one of them padded."""
     config: Any = model.model.config
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     pad = model.pad_id
@@ -224,6 +226,8 @@ def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
     inputs = {id(parameter) for parameter in whole.get_input_embeddings().parameters()}
     embeddings: list[str] = []
     blocks: list[list[str]] = [[] for _ in model.stack]
+    attention: list[list[str]] = [[] for _ in model.stack]
+    in_attention = {address for block in model.stack for address in attention_parameters(block)}
     tail: list[str] = []
     head: list[str] = []
     seen: set[int] = set()  # a tied parameter counts where it is met first
@@ -234,6 +238,8 @@ def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
             seen.add(id(parameter))
             if id(parameter) in block_of:
                 blocks[block_of[id(parameter)]].append(name)
+                if id(parameter) in in_attention:
+                    attention[block_of[id(parameter)]].append(name)
             elif id(parameter) in inputs or (
                 id(parameter) in in_base and (id(module) in early or "embed" in name)
             ):
@@ -243,5 +249,9 @@ def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
                 if id(parameter) not in in_base:
                     head.append(name)
     return ParameterGroups(
-        tuple(embeddings), tuple(tuple(names) for names in blocks), tuple(tail), tuple(head)
+        tuple(embeddings),
+        tuple(map(tuple, blocks)),
+        tuple(tail),
+        tuple(head),
+        tuple(map(tuple, attention)),
     )

@@ -9,7 +9,7 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.control import score, score_choices
-from memloc.config import DEFAULT_METHODS, ControlRunConfig
+from memloc.config import DEFAULT_METHODS, PARTS, ControlRunConfig
 from memloc.execution.job import Job
 from memloc.execution.progress import clock
 from memloc.report.grid_words import records
@@ -149,6 +149,12 @@ def _caveats(summary: dict[str, Any], config: ControlRunConfig) -> list[str]:
             f"{config.control.learned_at:g} accuracy on their labels (lowest: {lowest['task']}, "
             f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
             "be found. Try more --epochs or --attempts."
+        )
+    part = PARTS.get(config.techniques.unit)
+    if part:
+        found.append(
+            f"memorisation was hidden in whole layers, but techniques were told to look at their "
+            f"{part} alone (--unit {config.techniques.unit})."
         )
     if summary["control_models"] < 4:
         found.append("fewer than 4 control models: no intervals, and chance plays a large part.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memloc.report.words import lead_technique
+from memloc.report.words import acting, lead_technique, part_of
 
 
 def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
@@ -60,6 +60,7 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
     result, layers = methods[name], summary["layers"]
     centre, best = result.get("m_cog"), result.get("strongest_single_layer") or {}
     needed = result.get("layers_to_undo")
+    does, part = acting(name, result), part_of(result)
     return [
         (
             "centre of gravity",
@@ -70,13 +71,19 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         (
             "strongest single layer",
             f"layer {best['layer']}: {best['undoes']:.0%}" if "undoes" in best else None,
-            f"What {name} this layer alone undoes, of all that {name} every layer undoes.",
+            f"What {does} this layer alone undoes, of all that {does} every layer undoes.",
+        ),
+        (
+            f"undone by all {part}",
+            _percent(result.get("full_error")) if part else None,
+            f"Share of the flipped labels that {does} every layer undoes; other shares are "
+            "relative to it.",
         ),
         (
             "layers to undo 95%",
             f"{needed} of {layers}" if needed else None,
             f"The smallest number of adjacent layers with which {name} undoes nearly all "
-            "memorisation.",
+            + (f"that {does} every layer undoes." if part else "memorisation."),
         ),
         (
             "clean labels lost",

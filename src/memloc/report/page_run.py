@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.run_folders import RunFolder
+from memloc.analysis.run_folders import RunFolder, unit_of
+from memloc.config import PARTS
 from memloc.report.explained import summarise_explanation
 from memloc.report.page_examples import (
     DETAILS,
@@ -77,6 +78,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "task": visible(summary["task"]) if run.trained else None,
         "model": visible(summary["model"]),
         "layers": run.n_layers,
+        "part": PARTS.get(unit_of(run.settings)),
         "classes": [visible(str(name)) for name in summary.get("classes") or []],
         "n_examples": summary.get("examples"),
         "n_noisy": summary.get("noisy_examples"),

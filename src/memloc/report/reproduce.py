@@ -88,6 +88,7 @@ def _techniques(settings: Mapping[str, Any], usual_methods: tuple[str, ...]) -> 
     techniques = _section(settings, "techniques")
     sizes = techniques.get("window_sizes")
     words += ["--window-sizes", ",".join(map(str, sizes))] if sizes else []
+    words += _unlike("--unit", techniques.get("unit"), "layer")
     for name, (usual, flags) in TECHNIQUES.items():
         chosen = _section(techniques, name)
         for field, flag in flags.items():

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.report.explained_terminal import show_explanation, show_generalisation
+from memloc.report.words import part_of
 
 WIDTH = 80
 BAR = 24
@@ -32,6 +33,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
             f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
         )
     )
+    _show_parts(summary, console)
     console.print(section("Did it memorise, did it generalise?"))
     console.print(Padding(_accuracies(training), (0, 0, 0, 2), expand=False))
     _show_methods(summary, console)
@@ -47,7 +49,14 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
             f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised",
         )
     )
+    _show_parts(summary, console)
     _show_methods(summary, console)
+
+
+def _show_parts(summary: dict[str, Any], console: Console) -> None:
+    parts = {part_of(result) for result in summary["methods"].values()} - {""}
+    for part in parts:
+        console.print(f"        of the layers, only the {part} are changed (--unit)", style="dim")
 
 
 def _show_methods(summary: dict[str, Any], console: Console) -> None:
@@ -57,9 +66,9 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
     windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
     for name, result in windowed.items():
-        console.print(
-            section(f"{name.capitalize()}: % of memorisation undone, by window size and layer")
-        )
+        what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
+        undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
+        console.print(section(f"{what}: {undone}, by window size and layer"))
         console.print(
             Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memloc.analysis.agreement import FEWEST, agreeing_group
+from memloc.config import PARTS
 
 MEMORISED = 0.95
 """Accuracy on noisy examples from which on the model has memorised them."""
@@ -17,6 +18,8 @@ REMEDIES = {
     "swapping": "compare models that were trained alike and long enough",
     "retraining": "retrain for more --retrain-epochs",
 }
+NO_FIT = "parts of two models need not fit each other, so compare with --unit layer"
+"""Why parts may lose clean labels."""
 FEW = 20
 """Fewer noisy examples than this make coarse numbers."""
 
@@ -30,12 +33,23 @@ def lead_technique(summary: dict[str, Any]) -> str:
     return next((name for name in methods if "full_error" in methods[name]), next(iter(methods)))
 
 
+def part_of(result: dict[str, Any]) -> str:
+    """What a technique changed of the layers, in words; empty if it was all of them."""
+    return PARTS.get((result.get("settings") or {}).get("unit", "layer"), "")
+
+
+def acting(name: str, result: dict[str, Any]) -> str:
+    """What a technique does, to be followed by layers: `swapping` or `swapping ... of`."""
+    part = part_of(result)
+    return f"{name} the {part} of" if part else name
+
+
 def interpret(summary: dict[str, Any]) -> str:
     """One plain sentence."""
     name = lead_technique(summary)
     result = summary["methods"][name]
     if result["m_cog"] is None:
-        return _nothing_found(name)
+        return _nothing_found(name, result)
     if summary["memorised_share"] < 0.5:
         return "Too little was memorised to say where it is stored."
     n = result["layers"]
@@ -44,8 +58,23 @@ def interpret(summary: dict[str, Any]) -> str:
     heavier = "lower" if shift < -BALANCED else "upper"
     tilt = "all parts matter alike" if abs(shift) <= BALANCED else f"{heavier} layers matter more"
     best, needed = result.get("strongest_single_layer"), result.get("layers_to_undo")
+    part = part_of(result)
     if best is None:
-        return f"By {name}, layer {peak(result)} matters most; {tilt} ({centre})."
+        strongest = f"layer {peak(result)} matters most"
+        if part:
+            strongest = f"the {part} of layer {peak(result)} matter most"
+        return f"By {name}, {strongest}; {tilt} ({centre})."
+    if part:
+        # What all layers undo is 100% of the shares, and of parts it may be little.
+        many = "of that, "
+        if needed:
+            fewest = "no fewer" if needed == n else str(needed)
+            many = f"{fewest} adjacent layers undo 95% of that, "
+        return (
+            f"{acting(name.capitalize(), result)} all layers undoes {result['full_error']:.0%} of "
+            f"the flipped labels; {many}layer {best['layer']} alone {best['undoes']:.0%}; {tilt} "
+            f"({centre})."
+        )
     if needed == 1:
         return (
             f"Memorisation sits in layer {best['layer']}: {name} it alone undoes "
@@ -59,11 +88,12 @@ def interpret(summary: dict[str, Any]) -> str:
     )
 
 
-def _nothing_found(name: str) -> str:
+def _nothing_found(name: str, result: dict[str, Any]) -> str:
     if name in ("swapping", "retraining"):
         return (
-            f"Nothing to localise: even {name} all layers leaves every noisy label in place, "
-            "so what was memorised is not in the layers, or the models have the same ones."
+            f"Nothing to localise: even {acting(name, result)} all layers leaves every noisy label "
+            f"in place, so what was memorised is not in the {part_of(result) or 'layers'}, or the "
+            "models have the same ones."
         )
     return f"Nothing to localise: {name} gives no layer any weight."
 
@@ -123,6 +153,19 @@ def join(parts: list[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def _whole_layers(methods: dict[str, Any]) -> list[str]:
+    """Techniques that know no parts of layers, beside others that were told to look at them."""
+    parts = {part_of(result) for result in methods.values()} - {""}
+    whole = [name for name, result in methods.items() if not part_of(result)]
+    if not parts or not whole:
+        return []
+    one = len(whole) == 1
+    return [
+        f"{join(whole).capitalize()} {'looks' if one else 'look'} at whole layers, while the "
+        f"others look at {join(sorted(parts))} alone (--unit)."
+    ]
+
+
 def caveats(summary: dict[str, Any]) -> list[str]:
     """What keeps the numbers from meaning what they seem to mean, each with a remedy."""
     found = []
@@ -141,12 +184,16 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "them; train for more --epochs."
         )
     for name, remedy in REMEDIES.items():
-        lost = summary["methods"].get(name, {}).get("clean_error") or 0.0
+        result = summary["methods"].get(name, {})
+        lost = result.get("clean_error") or 0.0
+        if name == "swapping" and part_of(result):
+            remedy = NO_FIT
         if lost > CLEAN_LOSS[name]:
             found.append(
                 f"{name.capitalize()} also loses {lost:.0%} of the clean labels, so it breaks more "
                 f"than memorisation; {remedy}."
             )
+    found += _whole_layers(summary["methods"])
     unreached = training and None in training.get("near_ceiling_epoch", [])
     if "gradients" in summary["methods"] and unreached:
         found.append(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from memloc.analysis.windows import Window
-from memloc.config import Dtype, RetrainedTail, RetrainingConfig
+from memloc.config import Dtype, RetrainedTail, RetrainingConfig, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
@@ -46,6 +46,7 @@ class WindowLearner:
         window: The layers that learn.
         config: What else learns, and the dropout.
         cache: States of all examples; None for whole passes.
+        unit: What of the layers learns. Dropout acts in all of them, as if all of them learned.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class WindowLearner:
         window: Window,
         config: RetrainingConfig,
         cache: StateCache | None,
+        unit: Unit = "layer",
     ) -> None:
         self.model, self.encoded, self.rows, self.window = model, encoded, rows, window
         self.config, self.cache = config, cache
         self.device = model.device
-        self.open = {name for layer in window.layers for name in model.groups.blocks[layer - 1]}
+        groups = model.groups.of(unit)
+        self.open = {name for layer in window.layers for name in groups[layer - 1]}
         self.open |= set(tail_parameters(model, config.tail))
         self.block_passes = 0
         """Forward passes of a batch through a layer."""

@@ -39,6 +39,9 @@ def write_figures(
         ResultsError: If a table is damaged.
     """
     done, captions = [], ["# Captions\n"]
+    part = None if data.grid is None else data.grid.part
+    if part:
+        captions[0] += f"\nOf all runs: only the {part} of layers were looked at (--unit).\n"
     with memloc_style():
         for entry in entries:
             try:

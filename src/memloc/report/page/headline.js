@@ -8,6 +8,7 @@ function headline() {
     : [h('span', {}, run.model)];
   const facts = [
     plural(run.layers, 'layer'),
+    run.part && `${run.part} alone`,
     known(run.n_examples) && plural(run.n_examples, 'example'),
     known(run.n_noisy) && `${whole(run.n_noisy)} with a flipped label`,
     run.trained && plural(run.made.seeds.length, 'seed'),

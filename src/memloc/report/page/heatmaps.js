@@ -21,17 +21,20 @@ const ACTING = { swapping: 'Swapping', retraining: 'Retraining' };
 function heatFigure(map, selectable) {
   const n = map.matrix.length;
   const best = strongest(map.matrix[0]);
+  const { part } = currentRun();
+  const name = (ACTING[map.technique] || capital(map.technique)) + (part ? ` of ${part}` : '');
   const words = [
-    `${capital(map.technique)}: share of memorisation undone, by the number of layers replaced (rows) and layer (columns).`,
+    `${name}: share of memorisation undone, by the number of layers replaced (rows) and layer (columns).`,
     best && `One layer alone undoes at most ${percent(best.value)} (layer ${best.layer}).`,
   ].filter(Boolean).join(' ');
-  return figure(ACTING[map.technique] || capital(map.technique),
-    ['Per cent of memorisation undone when so many neighbouring layers are replaced, this one among them.',
+  return figure(name,
+    [`Per cent of memorisation undone when ${part ? `the ${part} of ` : ''}so many neighbouring layers are replaced, this one among them.`,
+      part && ` 100% is what those of all layers undo: ${percent(map.full_error)} of the flipped labels.`,
       selectable && ' Select a cell to see which examples.'].filter(Boolean).join(''),
     chart((width) => drawHeat(map, width, words), { follows: true }),
     numbersTable(['layers replaced', ...Array.from({ length: n }, (_, i) => `layer ${i + 1}`)],
       map.matrix.map((row, i) => [i + 1, ...row.map((value) => percent(value))]).reverse(),
-      `${capital(map.technique)}: share undone`));
+      `${name}: share undone`));
 }
 
 function strongest(row) {

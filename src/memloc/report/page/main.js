@@ -32,6 +32,7 @@ function drawBar(parts) {
 }
 
 const nameOfResult = (run) => (run.task ? `${run.task} · ${run.model}` : `${run.folder} · ${run.model}`)
+  + (run.part ? ` · ${run.part}` : '')
   + (data.runs.filter((one) => one.task === run.task && one.model === run.model).length > 1 ? ` (${run.folder})` : '');
 
 function chooser(name, options, chosen, choose) {
