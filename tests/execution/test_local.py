@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -150,16 +149,6 @@ def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_pat
     assert run(config(tiny_folder), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
 
 
-def test_a_worker_that_dies_is_one_sentence(tiny_folder: Path, tmp_path: Path) -> None:
-    class Killer(Silent):
-        def finish(self, job) -> None:  # between two jobs of a worker
-            for pid in children(os.getpid()):
-                os.kill(pid, signal.SIGKILL)
-
-    with pytest.raises(JobFailed, match="its worker process died"):
-        run(config(tiny_folder), tmp_path / "runs", workers=2, progress=Killer())
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_failing_job_is_one_sentence_and_keeps_what_is_done(
     tiny_folder: Path, tmp_path: Path, workers: int
@@ -218,18 +207,6 @@ def test_workers_get_one_gpu_each_of_those_that_are_visible(
         executor.execute(naps(3, 0.1), Spy())
     assert seen == handed_out
     assert os.environ["CUDA_VISIBLE_DEVICES"] == given
-
-
-def children(pid: int) -> list[int]:
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = status.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            found.append(int(status.parent.name))
-    return found
 
 
 def test_what_is_read_from_the_source_of_a_technique_is_the_truth() -> None:
