@@ -111,7 +111,8 @@ def test_the_time_left_comes_from_what_finished_jobs_took(memloc, tmp_path: Path
     with sweep.store.claims.hold(*one.artefact), sweep.store.claims.hold(*two.artefact):
         found = told(memloc, sweep.runs)
     assert found["total"]["running"] == 2
-    assert found["seconds_left"] == pytest.approx(6 * each / 2, abs=0.1 * each)
+    # Two at once; how much of theirs counts as done depends on how long asking took.
+    assert 4 * each / 2 <= found["seconds_left"] <= 6 * each / 2 + 1e-6
 
 
 def test_what_puts_windows_together_is_no_measure(memloc, tmp_path: Path) -> None:
