@@ -117,6 +117,7 @@ def test_tables_are_those_of_this_process_though_a_worker_was_killed_in_the_midd
     jobs = make_jobs(model, store)
     with meanwhile(lambda: kill_holder(store, "train")):
         outcome, progress = execute(store, jobs)
+    assert progress.failed == []
     assert (outcome.computed, outcome.failed) == (len(jobs), {})
     assert_same_results(jobs, there, store)
     assert len(progress.pids) >= 2
@@ -191,14 +192,15 @@ def test_resources_that_no_machine_has_are_one_sentence(cluster: str, store: Sto
 SCRIPT = """
 import sys
 from pathlib import Path
+from memloc.execution.job import Job
 from memloc.execution.on_ray import RayExecutor
 from memloc.execution.progress import Silent
 from memloc.execution.settings import RayConfig
 from memloc.store.store import Store
-from tests.execution.same_results import naps
+jobs = [Job("nap", f"nap {number}", {"seconds": 60, "number": number}) for number in range(4)]
 try:
     with RayExecutor(Store(Path(sys.argv[1])), RayConfig(address=sys.argv[2])) as executor:
-        executor.execute(naps(4, 60), Silent())
+        executor.execute(jobs, Silent())
 except KeyboardInterrupt:
     sys.exit(130)
 """
