@@ -162,11 +162,12 @@ def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store
 def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: Store) -> None:
     jobs = naps(16, 0.2)
     found: list[Any] = []
-    with (
-        meanwhile(lambda: found.append(execute(store, jobs)[0])),
-        LocalExecutor(store, 2) as executor,
-    ):
-        found.append(executor.execute(jobs, Silent()))
+    with meanwhile(lambda: found.append(execute(store, jobs)[0])):
+        deadline = time.monotonic() + 60
+        while not store.claims.all() and time.monotonic() < deadline:  # until Ray has begun
+            time.sleep(0.02)
+        with LocalExecutor(store, 1) as executor:
+            found.append(executor.execute(jobs, Silent()))
     assert sum(outcome.computed for outcome in found) == 16
     assert all(outcome.computed > 0 and not outcome.failed for outcome in found)
 
