@@ -117,6 +117,7 @@ def test_tables_are_those_of_this_process_though_a_worker_was_killed_in_the_midd
     jobs = make_jobs(model, store)
     with meanwhile(lambda: kill_holder(store, "train")):
         outcome, progress = execute(store, jobs)
+    assert progress.failed == []
     assert (outcome.computed, outcome.failed) == (len(jobs), {})
     assert_same_results(jobs, there, store)
     assert len(progress.pids) >= 2
@@ -161,11 +162,12 @@ def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store
 def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: Store) -> None:
     jobs = naps(16, 0.2)
     found: list[Any] = []
-    with (
-        meanwhile(lambda: found.append(execute(store, jobs)[0])),
-        LocalExecutor(store, 2) as executor,
-    ):
-        found.append(executor.execute(jobs, Silent()))
+    with meanwhile(lambda: found.append(execute(store, jobs)[0])):
+        deadline = time.monotonic() + 60
+        while not store.claims.all() and time.monotonic() < deadline:  # until Ray has begun
+            time.sleep(0.02)
+        with LocalExecutor(store, 1) as executor:
+            found.append(executor.execute(jobs, Silent()))
     assert sum(outcome.computed for outcome in found) == 16
     assert all(outcome.computed > 0 and not outcome.failed for outcome in found)
 
@@ -191,14 +193,15 @@ def test_resources_that_no_machine_has_are_one_sentence(cluster: str, store: Sto
 SCRIPT = """
 import sys
 from pathlib import Path
+from memloc.execution.job import Job
 from memloc.execution.on_ray import RayExecutor
 from memloc.execution.progress import Silent
 from memloc.execution.settings import RayConfig
 from memloc.store.store import Store
-from tests.execution.same_results import naps
+jobs = [Job("nap", f"nap {number}", {"seconds": 60, "number": number}) for number in range(4)]
 try:
     with RayExecutor(Store(Path(sys.argv[1])), RayConfig(address=sys.argv[2])) as executor:
-        executor.execute(naps(4, 60), Silent())
+        executor.execute(jobs, Silent())
 except KeyboardInterrupt:
     sys.exit(130)
 """

@@ -26,6 +26,8 @@ from memloc.execution.ray_cluster import check_address, connect, import_ray
 from memloc.execution.settings import RayConfig, Resources
 from memloc.store.store import TEMPORARY, Store
 
+WAIT = 0.2
+"""Seconds to wait for a reply; Ray does not notice Ctrl-C before they are over."""
 PATIENCE = 2.0
 """Seconds for workers to drop their jobs; then they are killed."""
 SILENCE = 30.0
@@ -172,9 +174,9 @@ class RayExecutor(Executor):
         """One reply, if any comes soon."""
         waiting = {worker.reply: worker for worker in self.workers if worker.reply is not None}
         if not waiting:
-            time.sleep(LOOK_EVERY)
+            time.sleep(WAIT)
             return
-        for reply in self.ray.wait(list(waiting), timeout=LOOK_EVERY)[0]:
+        for reply in self.ray.wait(list(waiting), timeout=WAIT)[0]:
             worker = waiting[reply]
             job, worker.reply, worker.job = worker.job, None, None
             try:

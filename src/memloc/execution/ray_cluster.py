@@ -80,6 +80,7 @@ def connect(ray: Any, address: str | None, cores: int) -> None:
 
 def _unreachable(address: str | None, error: Exception) -> ClusterError:
     reason = (getattr(error, "strerror", None) or str(error)).strip().splitlines()[0]
+    reason = reason.split(". ")[0].rstrip(".")
     if address is None:
         return ClusterError(f"a Ray cluster could not be started on this machine: {reason}")
     remedy = (
