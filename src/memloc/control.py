@@ -363,7 +363,7 @@ def plan(
         among_others: Titles say all that tells jobs from those of other experiments.
     """
     config, cells = prepared.config, []
-    planners = _planners(prepared, looks, supplies, where, costs)
+    planners = _planners(prepared, looks, supplies, where, costs, among_others)
     for look in looks:
         model = look.source.name
         for task in prepared.tasks:
@@ -387,6 +387,7 @@ def _planners(
     supplies: Supplies,
     where: dict[str, Any],
     costs: PassCosts,
+    among_others: bool = False,
 ) -> dict[tuple[str, str], ControlPlanner]:
     config = prepared.config
     return {
@@ -399,6 +400,7 @@ def _planners(
                 config.techniques,
                 look.n_layers,
                 where,
+                shared_label=f" ({look.source.name}, {name})" if among_others else "",
                 pass_cost=costs.get((look.source.name, name), 1.0),
             ),
             supplies.data(prepared.data[prepared.auxiliary]),

@@ -30,7 +30,7 @@ from memloc.execution.plan_file import write_plan
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import Artefact, JobFailed, Outcome
 from memloc.execution.settings import ExecutionConfig
-from memloc.generalise import further_rounds
+from memloc.generalise import REPAIRS, further_rounds
 from memloc.report.words import MEMORISED
 from memloc.store.store import DamagedArtefact, Store
 from memloc.supplies import Supplies
@@ -38,8 +38,6 @@ from memloc.sweep_config import Sweep, SweepCell
 
 CONTROL = "control"
 """What the control benchmark is called among the cells."""
-REPAIRS = 3
-"""How often damaged artefacts are computed anew before a run is given up."""
 T = TypeVar("T")
 
 
