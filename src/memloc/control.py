@@ -22,10 +22,8 @@ from memloc.analysis.control import (
     hidden_name,
 )
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ConfigError, ControlledModel, ControlRunConfig, DataConfig
-from memloc.data.builtin import BUILTIN_TASKS
-from memloc.data.paper import PAPER_TASKS
-from memloc.data.task import Task
+from memloc.config import ControlledModel, ControlRunConfig
+from memloc.control_input import PreparedControl, prepare
 from memloc.execution.device import pick_device
 from memloc.execution.executor import Executor
 from memloc.execution.job import Job
@@ -35,22 +33,13 @@ from memloc.execution.plan_control import Cell, ControlPlanner, all_jobs, title_
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import JobFailed, Outcome
 from memloc.experiment import one_of_each
-from memloc.methods import (
-    check_enough_examples,
-    check_pooling,
-    check_unit,
-    method_names,
-    pooling_allows,
-    usable_methods,
-)
+from memloc.methods import check_pooling, check_unit, pooling_allows
 from memloc.models.names import ModelSource
 from memloc.report.control_summary import estimate_words, summarise_control
 from memloc.results import made_from, write_results
 from memloc.store.store import Store, key_of
 from memloc.supplies import Supplies
 
-AUXILIARY_SIZE = 100
-"""Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
 KEPT = ("layers", "windows", "gradients", "probes", "failures")
 """Tables of techniques that the result keeps; all are in the store."""
 
@@ -110,55 +99,6 @@ def run_control(
 
 
 @dataclass(frozen=True)
-class PreparedControl:
-    """A benchmark whose input is usable.
-
-    Attributes:
-        config: What to do.
-        methods: Techniques that can be imported.
-        broken: Sentences on those that cannot.
-        data: Of the main tasks, by name, and of the auxiliary one.
-        auxiliary: Name of the auxiliary task.
-        sources: The models.
-    """
-
-    config: ControlRunConfig
-    methods: tuple[str, ...]
-    broken: list[str]
-    data: dict[str, DataConfig]
-    auxiliary: str
-    sources: list[ModelSource]
-
-    @property
-    def tasks(self) -> list[str]:
-        """Names of the main tasks."""
-        return [name for name in self.data if name != self.auxiliary]
-
-
-def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) -> PreparedControl:
-    """Find what can be wrong with the input, as far as that shows without a look at the models.
-
-    Raises:
-        MemlocError: If something cannot be used.
-    """
-    names = method_names() if config.methods is None else config.methods
-    methods, broken = usable_methods(names, config.techniques.options)
-    for sentence in broken:
-        progress.note(sentence)
-    main, auxiliary = _data_of_tasks(config)
-    tasks, other = [supplies.task(data) for data in main], supplies.task(auxiliary)
-    _check_texts(config, tasks, other)
-    _check_names("--tasks", [task.name for task in (*tasks, other)])
-    for task in tasks:
-        noisy = int(task.train["noisy"].sum())
-        check_enough_examples(methods, noisy, len(task.train) - noisy)
-    sources = [supplies.source(one.model) for one in config.models]
-    _check_names("--model", [source.name for source in sources])
-    data = {supplies.task(one).name: one for one in (*main, auxiliary)}
-    return PreparedControl(config, methods, broken, data, other.name, sources)
-
-
-@dataclass(frozen=True)
 class PlannedControl:
     """A benchmark and its jobs."""
 
@@ -201,64 +141,6 @@ def finish(planned: PlannedControl, store: Store, outcome: Outcome, runs: Path) 
     write_results(folder, tables, summary, {"control": config.model_dump(mode="json")}, used)
     summary["folder"] = str(folder)
     return ControlResult(summary, tables, folder)
-
-
-def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConfig]:
-    """The main tasks and the auxiliary one.
-
-    Raises:
-        ConfigError: If the auxiliary task is a main task too.
-    """
-    for name in config.held_back:
-        if name not in config.tasks:
-            raise ConfigError(f"--held-back {name} is not among --tasks {','.join(config.tasks)}")
-    if set(config.held_back) >= set(config.tasks):
-        raise ConfigError("--held-back leaves no task to score the techniques on; name fewer")
-    if config.auxiliary in config.tasks:
-        raise ConfigError(
-            f"--aux-task {config.auxiliary} is among --tasks too; a task cannot be its own "
-            "auxiliary, so choose another"
-        )
-
-    def of_task(name: str, limit: int | None) -> DataConfig:
-        data = config.data.replace(task=name, limit=limit)
-        if name not in PAPER_TASKS:  # copies are of the paper's tasks alone
-            data = data.model_copy(update={"data_dir": None})
-        return data
-
-    size = config.auxiliary_limit
-    if size is None and config.auxiliary in BUILTIN_TASKS:
-        size = AUXILIARY_SIZE
-    return [of_task(name, None) for name in config.tasks], of_task(config.auxiliary, size)
-
-
-def _check_texts(config: ControlRunConfig, tasks: Sequence[Task], auxiliary: Task) -> None:
-    """The auxiliary task must teach something else.
-
-    Raises:
-        ConfigError: If it is a main task under another name.
-    """
-    texts = set(auxiliary.train["text"])
-    for task in tasks:
-        if len(texts & set(task.train["text"])) > len(texts) / 2:
-            raise ConfigError(
-                f"--aux-task {config.auxiliary} has the same texts as {task.name!r}; choose "
-                "another auxiliary task"
-            )
-
-
-def _check_names(flag: str, names: Sequence[str]) -> None:
-    """Results are told apart by name.
-
-    Raises:
-        ConfigError: If two have the same.
-    """
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(
-                f"{flag} names {name!r} twice, and results could not be told apart; rename one, or "
-                "leave it out"
-            )
 
 
 @dataclass(frozen=True)
@@ -368,7 +250,7 @@ def plan(
         among_others: Titles say all that tells jobs from those of other experiments.
     """
     config, cells = prepared.config, []
-    planners = _planners(prepared, looks, supplies, where, costs)
+    planners = _planners(prepared, looks, supplies, where, costs, among_others)
     for look in looks:
         model = look.source.name
         for task in prepared.tasks:
@@ -392,6 +274,7 @@ def _planners(
     supplies: Supplies,
     where: dict[str, Any],
     costs: PassCosts,
+    among_others: bool = False,
 ) -> dict[tuple[str, str], ControlPlanner]:
     config = prepared.config
     return {
@@ -404,6 +287,7 @@ def _planners(
                 config.techniques,
                 look.n_layers,
                 where,
+                shared_label=f" ({look.source.name}, {name})" if among_others else "",
                 pass_cost=costs.get((look.source.name, name), 1.0),
             ),
             supplies.data(prepared.data[prepared.auxiliary]),

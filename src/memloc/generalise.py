@@ -22,10 +22,12 @@ from memloc.execution.executor import Executor
 from memloc.execution.job import Job
 from memloc.execution.progress import Progress
 from memloc.execution.queue import Artefact, Outcome
-from memloc.store.store import Store
+from memloc.store.store import DamagedArtefact, Store
 
 FIRST_ROUND, NEXT_ROUND = 10, 5
 """Splits before it is asked whether they are enough, and between two such questions."""
+REPAIRS = 3
+"""How often damaged artefacts are computed anew before a run is given up."""
 
 
 @dataclass
@@ -43,6 +45,7 @@ class HalfSplits:
     task: Task
     used: int = field(init=False)
     enough: bool = False
+    repaired: int = 0
 
     def __post_init__(self) -> None:
         """Some are needed in any case."""
@@ -56,11 +59,24 @@ class HalfSplits:
         return self.jobs[: self.used]
 
     def following(self, store: Store, progress: Progress) -> Sequence[Job]:
-        """The next ones, or none if the standard error is small enough."""
+        """The next ones, or none if the standard error is small enough.
+
+        If one turns out damaged, all that count by now: what is left of them is not done again.
+
+        Raises:
+            DamagedArtefact: If that happens all the time.
+        """
         limit = self.config.standard_error
         if self.used == len(self.jobs) or limit is None or self.enough:
             return ()
-        error = standard_error(read_splits(store, self.counted, self.task))
+        try:
+            error = standard_error(read_splits(store, self.counted, self.task))
+        except DamagedArtefact as damage:
+            if self.repaired == REPAIRS:
+                raise
+            self.repaired += 1
+            progress.note(str(damage).split(";")[0] + "; it is computed anew")
+            return self.counted
         if error < limit:
             self.enough = True
             progress.note(

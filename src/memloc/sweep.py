@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memloc import control, experiment
+from memloc.control_input import PreparedControl
+from memloc.control_input import prepare as prepare_control
 from memloc.errors import MemlocError, StoreError, suggest
 from memloc.execution.choose import make_executor
 from memloc.execution.costs import pass_flops
@@ -29,18 +31,16 @@ from memloc.execution.journal import Journal
 from memloc.execution.local import LocalExecutor
 from memloc.execution.plan_file import write_plan
 from memloc.execution.progress import Progress, Silent
-from memloc.execution.queue import Artefact, JobFailed, Outcome
+from memloc.execution.queue import Artefact, Outcome
 from memloc.execution.settings import ExecutionConfig
 from memloc.generalise import further_rounds
-from memloc.report.words import MEMORISED
-from memloc.store.store import DamagedArtefact, Store
+from memloc.store.store import Store
 from memloc.supplies import Supplies
 from memloc.sweep_config import Sweep, SweepCell
+from memloc.sweep_finish import Finisher
 
 CONTROL = "control"
 """What the control benchmark is called among the cells."""
-REPAIRS = 3
-"""How often damaged artefacts are computed anew before a run is given up."""
 T = TypeVar("T")
 
 
@@ -113,7 +113,7 @@ def plan_sweep(
     ]
     benchmark = None
     if sweep.control is not None:
-        benchmark = _told(CONTROL, partial(control.prepare, sweep.control, supplies, progress))
+        benchmark = _told(CONTROL, partial(prepare_control, sweep.control, supplies, progress))
     where = sweep.execution.where(_device(sweep.execution))
     store.check_writable()
     with LocalExecutor(store, 1) as here:
@@ -161,7 +161,7 @@ def _device(execution: ExecutionConfig) -> str:
 
 
 def _plan_control(
-    prepared: control.PreparedControl,
+    prepared: PreparedControl,
     supplies: Supplies,
     here: Executor,
     where: dict[str, Any],
@@ -198,7 +198,8 @@ def run_sweep(
     started = time.perf_counter()
     progress = progress or Silent()
     store = Store(runs / "store")
-    planned = plan_sweep(sweep, store, progress)
+    supplies = Supplies(store)
+    planned = plan_sweep(sweep, store, progress, supplies)
     jobs = planned.jobs
     folder = runs / "sweeps" / sweep.name
     about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
@@ -213,7 +214,7 @@ def run_sweep(
             jobs = planned.jobs
             write_plan(folder, jobs, about)
         outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-        finisher = _Finisher(planned, executor, outcome, runs, progress)
+        finisher = Finisher(supplies, executor, outcome, runs, progress)
         rows = [finisher.run(label, run) for label, run in planned.runs]
         benchmark = finisher.control(planned.benchmark)
     outcome = finisher.outcome
@@ -248,82 +249,3 @@ def _write(path: Path, text: str) -> None:
         ) from None
     finally:
         draft.unlink(missing_ok=True)
-
-
-class _Finisher:
-    """Finishes runs; what turns out damaged is computed anew."""
-
-    def __init__(
-        self,
-        planned: PlannedSweep,
-        executor: Executor,
-        outcome: Outcome,
-        runs: Path,
-        progress: Progress,
-    ) -> None:
-        self.supplies, self.executor, self.runs = planned.supplies, executor, runs
-        self.progress, self.outcome = progress, outcome
-        self.others: list[str] = []
-        """What went wrong beside jobs."""
-
-    def run(self, label: str, planned: experiment.PlannedRun) -> dict[str, Any]:
-        """The line of a run in the summary."""
-        prepared = planned.prepared
-        row: dict[str, Any] = {
-            "run": label,
-            "task": prepared.task.name,
-            "model": prepared.source.name,
-            "binarised": prepared.task.binarised,
-            "seeds": list(prepared.config.seeds),
-        }
-        try:
-            result = self._finished(
-                planned.jobs,
-                lambda: experiment.finish(planned, self.executor.store, self.outcome, self.runs),
-            )
-        except JobFailed as error:
-            return {**row, "folder": None, "failures": [str(error)]}
-        self.others += prepared.broken
-        learnt = result.summary["memorised_share"]
-        methods = result.summary["methods"]
-        return {
-            **row,
-            "noisy_accuracy": learnt,
-            "memorised": learnt >= MEMORISED,
-            "m_cog": {name: found["m_cog"] for name, found in methods.items()},
-            "layers": planned.n_layers,
-            "folder": str(result.folder),
-            "failures": result.summary["failures"],
-        }
-
-    def control(self, planned: control.PlannedControl | None) -> dict[str, Any] | None:
-        """The benchmark in the summary."""
-        if planned is None:
-            return None
-        try:
-            result = self._finished(
-                planned.jobs,
-                lambda: control.finish(planned, self.executor.store, self.outcome, self.runs),
-            )
-        except JobFailed as error:
-            return {"folder": None, "failures": [str(error)]}
-        return {
-            "folder": str(result.folder),
-            "by_technique": result.summary["by_technique"],
-            "chance": result.summary["chance"],
-            "interpretation": result.summary["interpretation"],
-            "failures": result.summary["failures"],
-        }
-
-    def _finished(self, jobs: Sequence[Job], finish: Callable[[], T]) -> T:
-        for _ in range(REPAIRS):
-            try:
-                return finish()
-            except DamagedArtefact as error:
-                self.progress.note(str(error).split(";")[0] + "; it is computed anew")
-                self.supplies.write_again()
-                again = self.executor.execute(jobs, self.progress)
-                self.outcome = Outcome(
-                    self.outcome.computed + again.computed, {**self.outcome.failed, **again.failed}
-                )
-        return finish()

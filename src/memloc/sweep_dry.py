@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memloc.execution.choose import make_executor
 from memloc.execution.device import pick_device
 from memloc.execution.estimate import Estimate, Estimator, History
 from memloc.execution.job import Job
@@ -14,6 +13,7 @@ from memloc.execution.local import LocalExecutor, default_workers
 from memloc.execution.plan import speed_job
 from memloc.execution.progress import Progress, Silent
 from memloc.execution.queue import Artefact
+from memloc.execution.settings import ExecutionConfig
 from memloc.guesses import UNKNOWN, Guesses
 from memloc.store.store import Store
 from memloc.sweep import PlannedSweep, plan_sweep
@@ -49,8 +49,6 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
     store = Store(runs / "store")
     supplies = Guesses(store)
     planned = plan_sweep(sweep, store, progress, supplies)
-    with make_executor(sweep.execution, store, runs / "sweeps" / sweep.name):
-        pass  # it can be used here
     jobs = planned.jobs
     waiting = [job for job in jobs if not store.has(*job.artefact)]
     estimator = _estimator(planned, store, waiting)
@@ -61,10 +59,6 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         for kind in NAMES
         if any(job.kind == kind for job in jobs)
     ]
-    local = sweep.execution.executor == "local"
-    workers = sweep.execution.workers if local else sweep.execution.slurm.workers
-    if local and workers is None:
-        workers = default_workers(pick_device(sweep.execution.device))
     return {
         "name": sweep.name,
         "runs": len(planned.runs),
@@ -75,10 +69,19 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         "bytes": sum(row["bytes"] for row in rows),
         "without_time": sum(row["without_time"] for row in rows),
         "measured": sum(row["measured"] for row in rows),
-        "workers": workers,
+        "workers": _workers(sweep.execution),
         "executor": sweep.execution.executor,
         "not_known": _not_known(waiting, estimator, supplies, failed),
     }
+
+
+def _workers(execution: ExecutionConfig) -> int | None:
+    """How many jobs run at once; None: as many as a cluster has room for."""
+    if execution.executor == "slurm":
+        return execution.slurm.at_once or execution.slurm.workers
+    if execution.executor == "ray":
+        return execution.workers
+    return execution.workers or default_workers(pick_device(execution.device))
 
 
 def _estimator(planned: PlannedSweep, store: Store, waiting: Sequence[Job]) -> Estimator:

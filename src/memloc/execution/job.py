@@ -31,7 +31,8 @@ class Job:
         identity: JSON data that determines the result.
         needs: Role to (kind, key) of the artefacts it reads.
         where: JSON data on where to find inputs, without influence on the result.
-        cost: Rough size, in passes of the data through the model.
+        cost: Rough size: passes of the data through the model, or where jobs on several data sets
+            or models are compared, floating-point operations.
         group: Jobs that are shown together.
     """
 

@@ -102,6 +102,7 @@ class Planner:
         where: Further data on where to compute, without influence on results.
         given: Fine-tuned models that need no training, by role.
         label: Added to the titles of jobs and groups, where there are many plans at once.
+        shared_label: Added to the titles of jobs that belong to no single trained model.
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
     """
 
@@ -114,6 +115,7 @@ class Planner:
     where: dict[str, Any]
     given: dict[str, ModelSource] = field(default_factory=dict)
     label: str = ""
+    shared_label: str = ""
     pass_cost: float = 1.0
 
     def train(self, state: str, seed: int, title: str) -> Job:
@@ -247,7 +249,7 @@ class Planner:
         swapped = role in SWAPPED_HALVES
         roles = ("memorised", "original") if swapped else (role,)
         needs = {name: models[name] for name in roles if name in models}
-        whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
+        whose = f"θ_P{self.shared_label}" if role == "pretrained" else f"θ_M{of}"
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
         identity = {"role": role, "revision": STATES_REVISION, **self.looks}

@@ -66,7 +66,8 @@ class ControlPlanner:
             of: Added to titles.
             passes: Cost of a pass of both tasks' data, in passes of the main task's.
         """
-        frozen = self._train("frozen", (), FROZEN_SEED, f"frozen reference ({self._task})", passes)
+        title = f"frozen reference{self.planner.shared_label or f' ({self._task})'}"
+        frozen = self._train("frozen", (), FROZEN_SEED, title, passes)
         memorised = self._train("memorised", hidden, seed, f"θ_M{of}", passes)
         original = self._train("original", hidden, seed, f"θ_O{of}", passes, memorised)
         trainings = {"memorised": memorised, "original": original, "frozen": frozen}

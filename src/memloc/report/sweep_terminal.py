@@ -78,30 +78,36 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         table.add_column(name, justify="right")
     for row in found["kinds"]:
         left = row["jobs"] - row["in_store"]
-        time = duration(row["seconds"]) if row["without_time"] < left else "not known"
-        some = " + ?" if 0 < row["without_time"] < left else ""
-        size = disk(row["bytes"]) if row["without_size"] < left else "not known"
-        if not left:
-            time = size = "-"
-        table.add_row(
-            row["name"], f"{row['jobs']:,}", f"{row['in_store']:,}", f"{time}{some}", size
-        )
+        cells = [
+            _amount(words(row[what]), row[f"without_{unknown}"], left)
+            for words, what, unknown in ((duration, "seconds", "time"), (disk, "bytes", "size"))
+        ]
+        table.add_row(row["name"], f"{row['jobs']:,}", f"{row['in_store']:,}", *cells)
     console.print(table)
     left = found["jobs"] - found["in_store"]
     console.print(f"\n{found['jobs']:,} jobs of {found['runs']} runs, {left:,} to compute.")
     if left and found["without_time"] < left:
         least = "At least " if found["without_time"] else "About "
-        workers = found["workers"]
-        console.print(
-            f"{least}{duration(found['seconds'])} of work: {duration(found['seconds'] / workers)} "
-            f"with {workers} worker{'s' * (workers != 1)}; {disk(found['bytes'])} of disk."
-        )
+        together = ""
+        if found["workers"]:
+            s = "s" * (found["workers"] != 1)
+            time = duration(found["seconds"] / found["workers"])
+            together = f": {time} with {found['workers']} worker{s}"
+        time, size = duration(found["seconds"]), disk(found["bytes"])
+        console.print(f"{least}{time} of work{together}; {size} of disk.")
         basis = "earlier jobs took" if found["measured"] == 0 else "was measured here"
         if 0 < found["measured"] < left - found["without_time"]:
             basis = "earlier jobs took, and what was measured here"
         console.print(f"[dim]By what {basis}; a busy machine takes longer.[/dim]")
     for sentence in found["not_known"]:
         console.print(f"Not known: {sentence}.", markup=False, highlight=False)
+
+
+def _amount(words: str, unknown: int, left: int) -> str:
+    """What is known, and that something is not."""
+    if not left:
+        return "-"
+    return "not known" if unknown == left else f"{words}{' + ?' if unknown else ''}"
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,141 @@
+"""What jobs will take: from what earlier ones took, else from a measurement, else not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from memloc.config import DataConfig, RunConfig
+from memloc.data.load import load_task
+from memloc.execution.costs import pass_flops, rough_lengths
+from memloc.execution.estimate import Estimator, History
+from memloc.execution.local import LocalExecutor
+from memloc.execution.plan import model_job, plan_run, speed_job
+from memloc.execution.progress import Silent
+from memloc.execution.tasks import write_task
+from memloc.models.names import ModelSource, resolve
+from memloc.report.sweep_terminal import disk, duration
+from memloc.store.store import Store
+from tests.execution.test_local import TASK, config
+
+FACTS = {
+    "layers": 4,
+    "width": 8,
+    "layer_parameters": 1000,
+    "trained_parameters": 1200,
+    "pooling": "first",
+}
+SOURCE = ModelSource("m", "/m", "f00d")
+
+
+def test_a_pass_costs_what_every_token_meets() -> None:
+    def slowly(lengths: list[int]) -> float:
+        total = 0
+        for length in lengths:
+            for _ in range(length):  # every token
+                total += 2 * FACTS["layer_parameters"]  # multiplied and added
+                for _ in range(length):  # looks at every other, in every layer
+                    total += FACTS["layers"] * 2 * (2 * FACTS["width"])  # keys, then values
+        return total
+
+    assert pass_flops(FACTS, np.array([3, 5])) == slowly([3, 5])
+
+
+def test_long_texts_count_up_to_the_limit() -> None:
+    table = pd.DataFrame({"text": ["one two", "a " * 90], "text_pair": ["three", "b"]})
+    assert rough_lengths(table, 64).tolist() == pytest.approx([1.3 * 3 + 2, 64])
+
+
+def plan_on(store: Store, limit: int, **changes):
+    task = load_task(DataConfig(task="reviews", limit=limit))
+    artefact = write_task(store, task)
+    cost = pass_flops(FACTS, rough_lengths(task.train, 512))
+    settings = RunConfig(methods=("swapping", "retraining"), **changes)
+    return plan_run(settings, artefact, SOURCE, 4, {"device": "cpu"}, pass_cost=cost), artefact
+
+
+def test_times_of_earlier_jobs_are_scaled_by_cost(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    earlier, _ = plan_on(store, 60)
+    for job in earlier.jobs:
+        seconds = 10.0 if job.kind == "train" else 2.0
+        with store.write(job.kind, job.key, job.inputs, {"seconds": seconds}) as draft:
+            draft.json("weights.json", "x" * 1000)
+    history = History(store, {"f00d": FACTS})
+    history.look(["train", "window", "localise"])
+    plan, artefact = plan_on(store, 120)
+    estimator = Estimator(history, {"f00d": FACTS}, {artefact[1]: 120})
+    assert estimator.unknown(plan.jobs) == []
+    before = {job.title: job for job in earlier.jobs}
+    for job in plan.jobs:
+        found = estimator.of_job(job)
+        assert 1000 < found.size < 3000
+        if "all windows" in job.title:
+            assert found.seconds == 0
+            continue
+        assert found.source == "earlier"
+        if job.kind == "train":
+            assert found.seconds == pytest.approx(10 * job.cost / before[job.title].cost)
+            assert 15 < found.seconds < 25  # twice the examples
+    windows = [job for job in plan.jobs if job.kind == "window"]
+    total = sum(estimator.of_job(job).seconds for job in windows)
+    assert total == pytest.approx(2 * len(windows) * windows[0].cost / earlier_cost(earlier, plan))
+
+
+def earlier_cost(earlier, plan) -> float:
+    first = next(job for job in plan.jobs if job.kind == "window")
+    return next(job for job in earlier.jobs if job.title == first.title).cost
+
+
+def test_where_nothing_is_known_no_time_is_given(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    plan, artefact = plan_on(store, 60)
+    estimator = Estimator(History(store, {"f00d": FACTS}), {"f00d": FACTS}, {artefact[1]: 60})
+    assert estimator.unknown(plan.jobs) == ["f00d"]
+    trainings = plan.seeds[0].trainings
+    assert estimator.of_job(trainings["original"]).seconds is None
+    assert estimator.of_job(trainings["original"]).size == 4 * 1200
+    assert estimator.of_job(trainings["memorised"]).size == 2 * 4 * 1200
+    estimator.measured["f00d"] = {
+        "flops_per_second": 1e6,
+        "seconds_to_load": 1.0,
+        "longer": {artefact[1]: 2.0},
+    }
+    job = trainings["original"]
+    found = estimator.of_job(job)
+    assert found.source == "measured"
+    assert found.seconds == pytest.approx(1 + 2 * job.cost / 1e6)
+
+
+def test_a_model_is_measured_in_a_moment(tiny_folder: Path, tmp_path: Path) -> None:
+    store, settings = Store(tmp_path), config(tiny_folder)
+    source = resolve(settings.model)
+    other = load_task(DataConfig(task="topics", limit=60))
+    data = [write_task(store, TASK), write_task(store, other)]
+    look = model_job(settings.model, source)
+    like = plan_run(settings, data[0], source, 3, {"device": "auto"}).jobs[0]
+    job = speed_job(like, data)
+    with LocalExecutor(store, 1) as executor:
+        assert executor.execute([look, job], Silent()).failed == {}
+    facts = store.open(*look.artefact).json("facts.json")
+    assert facts["layers"] == 3
+    assert facts["width"] == 32
+    # Attention has four matrices of 32 × 32 and the MLP two of 32 × 48.
+    matrices = 3 * (4 * 32 * 32 + 2 * 32 * 48)
+    assert matrices < facts["layer_parameters"] < 1.1 * matrices
+    found = store.open(*job.artefact).json("speed.json")
+    assert found["flops_per_second"] > 1e6
+    assert set(found["longer"]) == set(found["seconds_per_pass"]) == {key for _, key in data}
+    for ratio in found["longer"].values():
+        assert 0.5 < ratio < 2
+    assert store.open(*job.artefact).manifest["costs"]["seconds"] < 20
+
+
+def test_times_and_sizes_are_readable() -> None:
+    assert [duration(s) for s in (4, 80, 600, 7200, 100_000, 1e6)] == [
+        *("4 s", "80 s", "10 min", "2.0 h", "28 h", "12 days")
+    ]
+    assert [disk(s) for s in (1500, 2e6, 3.4e9, 12e12)] == ["2 kB", "2.0 MB", "3.4 GB", "12 TB"]
