@@ -13,7 +13,7 @@ from memloc.cli_options import Json, check_workers, option
 from memloc.cli_output import interruptible, make_console, print_json
 from memloc.config import Device
 from memloc.errors import MemlocError
-from memloc.execution.settings import ExecutorName
+from memloc.execution.settings import ExecutorName, TrackerName
 
 
 def sweep_command(
@@ -37,6 +37,9 @@ def sweep_command(
     device: Annotated[Device | None, option("--device", "Where to compute.")] = None,
     save_every: Annotated[
         float | None, option("--save-every", "Minutes between two saved states of a training.")
+    ] = None,
+    track: Annotated[
+        TrackerName | None, option("--track", "Tell trackio or Weights & Biases how far it is.")
     ] = None,
     list_presets: Annotated[bool, option("--list", "List the presets.")] = False,
     show: Annotated[bool, option("--show", "Print the file of a preset, to copy it.")] = False,
@@ -65,14 +68,16 @@ def sweep_command(
     sweep = sweep.replace_execution(
         executor=executor, workers=workers, device=device, save_every=save_every
     )
-    from memloc.execution.progress import make_progress
+    from memloc.execution.sweep_view import make_sweep_progress
+    from memloc.execution.tracking import make_tracked
     from memloc.report.sweep_terminal import show_dry_run, show_sweep
+    from memloc.store.store import Store
     from memloc.sweep import run_sweep, select
     from memloc.sweep_dry import dry_run as count
 
     if only is not None:
         sweep = select(sweep, only)
-    progress = make_progress(Console(stderr=True))
+    progress = make_sweep_progress(Console(stderr=True))
     if dry_run:
         with interruptible("nothing was computed"):
             found = count(sweep, runs, progress)
@@ -81,6 +86,8 @@ def sweep_command(
         else:
             show_dry_run(found, make_console())
         return
+    if track is not None:
+        progress = make_tracked(progress, track, sweep.name, Store(runs / "store"))
     with interruptible("finished jobs are kept, the same command goes on"):
         summary = run_sweep(sweep, runs, progress)
     if as_json:

@@ -9,6 +9,7 @@ from pydantic import Field
 from memloc.config import Device, Frozen
 
 ExecutorName = Literal["local", "ray", "slurm"]
+TrackerName = Literal["trackio", "wandb"]
 
 
 class Resources(Frozen):

@@ -14,17 +14,17 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from memloc.errors import MemlocError
 from memloc.execution.job import Job
 from memloc.execution.progress import Progress
+from memloc.execution.settings import TrackerName
 from memloc.execution.sweep_view import one_line
 from memloc.execution.tally import STATES, Tally, in_words
 from memloc.execution.tracker_process import FINISH, TrackerProcess
 from memloc.store.store import Store
 
-TrackerName = Literal["trackio", "wandb"]
 PROJECT = "memloc"
 SEND_EVERY = 5.0
 """Seconds between two messages."""
