@@ -6,13 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test faults lint bench clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+# Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
+faults: $(INSTALLED)
+	$(BIN)/python -m tests.faults
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
