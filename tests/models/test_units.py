@@ -140,6 +140,21 @@ def test_mixed_blocks_share_every_weight_with_one_of_the_models() -> None:
             assert {id(p) for p in block.parameters()} <= known
 
 
+def test_what_a_block_holds_itself_is_part_of_the_rest() -> None:
+    def block() -> nn.Module:
+        found = nn.Module()
+        found.attn, found.scale = nn.Linear(2, 2), nn.Parameter(torch.rand(2))
+        found.register_buffer("mask", torch.ones(2))
+        return found
+
+    own, other = block(), block()
+    attention, rest = (mixed_block(own, other, unit) for unit in ("attention", "mlp"))
+    for mixed, of_attention, of_rest in ((attention, other, own), (rest, own, other)):
+        assert mixed.attn is of_attention.attn
+        assert mixed.scale is of_rest.scale
+        assert mixed.mask is of_rest.mask
+
+
 def test_hooks_on_a_mixed_block_stay_off_the_block_it_was_made_from() -> None:
     own, other = two_models("bert", layers=1)
     block = mixed_block(own.block(1), other.block(1), "attention")
