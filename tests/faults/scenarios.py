@@ -37,7 +37,7 @@ def killed_as_a_whole(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> 
             process = sweep.start()
             ended = True
             try:
-                process.wait(timeout=moments.uniform(0.5, 14.0))
+                process.wait(timeout=moments.uniform(0.5, 20.0))
             except subprocess.TimeoutExpired:
                 ended = False
                 kill_tree(process)
