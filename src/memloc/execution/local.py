@@ -15,7 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+import types
+from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -133,12 +134,8 @@ class _Pool:
         process = context.Process(
             target=_work, args=(theirs, self.store.root, self.launch, gpu), daemon=True
         )
-        # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
+        with _ignoring_interrupts(), _without_main():
             process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
         theirs.close()
         self.workers.append(_Worker(process, ours, gpu))
 
@@ -200,6 +197,36 @@ def _work(connection: Connection, root: Path, launch: str, gpu: int | str | None
                 _send(connection, ("progress", fraction))
 
         _send(connection, attempt(job, store, report, launch))
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ctrl-C is the parent's business; set before the start, as importing takes seconds.
+
+    Only the main thread may set it, so in another one (of a server, say) all stays as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A new process does not run the user's script again: it needs nothing from there.
+
+    So a script may call memloc without a guard (`if __name__ == "__main__"`).
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _send(connection: Connection, message: tuple[str, Any]) -> None:

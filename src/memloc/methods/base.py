@@ -57,6 +57,8 @@ class Context:
     cache_folder: Path | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     """What a technique keeps from one part of its work to the next in the same process."""
+    has_original: bool = True
+    """Whether there is a θ_O to swap layers with."""
 
     @classmethod
     def of(

@@ -138,7 +138,8 @@ class _Lockstep:
     def __init__(self, own: BlockModel, other: nn.ModuleList, batch: Batch) -> None:
         self.own, self.other, self.batch = own, other, batch
         self.rows, self.length = batch["input_ids"].shape
-        self.limit = max(1, TOKENS_PER_PASS[own.device.type] // (self.rows * self.length))
+        tokens = TOKENS_PER_PASS.get(own.device.type, TOKENS_PER_PASS["mps"])
+        self.limit = max(1, tokens // (self.rows * self.length))
         self.repeated: dict[int, Batch] = {1: batch}
         self.block_passes = 0
 

@@ -60,7 +60,9 @@ class WindowLearner:
         self.model, self.encoded, self.rows, self.window = model, encoded, rows, window
         self.config, self.cache = config, cache
         self.device = model.device
-        self.open = {name for layer in window.layers for name in model.groups.blocks[layer - 1]}
+        # Not `model.groups`: a layer that was reset may have other parameters (no adapters, say).
+        inside = {id(p) for layer in window.layers for p in model.block(layer).parameters()}
+        self.open = {name for name, p in model.model.named_parameters() if id(p) in inside}
         self.open |= set(tail_parameters(model, config.tail))
         self.block_passes = 0
         """Forward passes of a batch through a layer."""
