@@ -102,6 +102,7 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
         pd.testing.assert_frame_equal(
             found.tables[name][theirs.columns.tolist()], theirs, check_exact=True, check_dtype=False
         )
+    assert any("θ_M1 was not given" in words for words in found.summary["caveats"])
     # What a person sees first: all labels are memorised, swapping all layers undoes most of it.
     assert found.summary["memorised_share"] == 1.0
     full = found.windows[found.windows["size"] == LAYERS].set_index("technique")["noisy_error"]

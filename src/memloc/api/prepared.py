@@ -264,7 +264,7 @@ def _context(
     techniques: TechniquesConfig | None,
     undo: ExitStack,
 ) -> Context:
-    layers.setdefault("near_ceiling", layers["memorised"])
+    layers = {"near_ceiling": layers["memorised"], **layers}
 
     @cache
     def frozen() -> BlockModel:
