@@ -24,8 +24,8 @@ def mcog(weights: Sequence[float]) -> float | None:
     """The centre of gravity of the weights of layers 1..L; None if no layer has any weight.
 
     Example:
-        >>> memloc.analyses.mcog([0.5, 0.3, 0.2])
-        1.7
+        >>> memloc.analyses.mcog([0.5, 0.25, 0.25])
+        1.75
     """
     return centre_of_gravity(np.asarray(weights, dtype=float))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -31,12 +31,19 @@ def in_words(text: str) -> str:
 
 
 @contextmanager
-def spoken() -> Iterator[None]:
-    """Errors inside name arguments, not options."""
+def spoken(others: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Errors inside name arguments, not options.
+
+    Args:
+        others: Further words and what to say instead; looked at only when there is an error.
+    """
     try:
         yield
     except MemlocError as error:
-        error.args = (in_words(str(error)), *error.args[1:])
+        words = in_words(str(error))
+        for word, instead in (others or {}).items():
+            words = words.replace(word, instead)
+        error.args = (words, *error.args[1:])
         raise
 
 

@@ -135,11 +135,14 @@ def localise(
         progress: Show how far it is.
 
     Example:
-        >>> result = memloc.localise(  # doctest: +SKIP
-        ...     memorised=model_m, original=model_o, tokenizer=tok, data=df, original_label="gold"
+        >>> result = memloc.localise(
+        ...     memorised=model_m, original=model_o, tokenizer=tok, data=df, original_label="gold",
+        ...     methods="swapping", progress=False,
         ... )
-        >>> result.mcog("swapping")  # doctest: +SKIP
-        2.31
+        >>> result.layers.columns.tolist()
+        ['technique', 'layer', 'weight', 'spread']
+        >>> 1 <= result.mcog("swapping") <= 3
+        True
 
     Raises:
         MemlocError: If models, tokeniser and data do not fit each other, or no technique is

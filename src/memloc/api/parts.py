@@ -108,6 +108,11 @@ def fine_tune(
         seed: Decides the order of the examples and dropout.
         progress: Show how far it is.
 
+    Example:
+        >>> history = memloc.fine_tune(model_p, tokenizer=tok, data=df, epochs=2)
+        >>> history.columns.tolist()
+        ['epoch', 'loss', 'accuracy', 'macro_f1']
+
     Returns:
         One row per epoch: epoch, loss, accuracy, macro_f1 on the training examples.
 

@@ -78,10 +78,13 @@ def prepare(
     Inside the ``with`` the models belong to memloc; afterwards they are as they were.
 
     Example:
-        >>> with memloc.prepare(  # doctest: +SKIP
-        ...     memorised=model_m, original=model_o, tokenizer=tok, data=df
+        >>> models = {"memorised": model_m, "original": model_o}
+        >>> with memloc.prepare(
+        ...     **models, tokenizer=tok, data=df, original_label="gold"
         ... ) as context:
-        ...     found = memloc.techniques.swapping(context)
+        ...     found = memloc.techniques.swapping(context, window_sizes=[1])
+        >>> found.windows["size"].tolist()
+        [1, 1, 1, 3]
 
     Raises:
         MemlocError: If models, tokeniser and data do not fit each other.

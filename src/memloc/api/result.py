@@ -168,7 +168,8 @@ def load(folder: str | Path) -> Result:
     """Read a result folder of `memloc run`, `memloc localise`, `memloc control` or `Result.save`.
 
     Example:
-        >>> memloc.load("runs/questions-minilm-322f6d67")  # doctest: +SKIP
+        >>> memloc.load("saved").techniques
+        ('swapping',)
 
     Raises:
         MemlocError: If it holds no result, or several, or if a file is damaged.

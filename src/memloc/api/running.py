@@ -155,8 +155,12 @@ def run(
         progress: Show how far it is.
 
     Example:
-        >>> result = memloc.run(task="questions", limit=100, seeds=[1, 2])  # doctest: +SKIP
-        >>> result.plot.layers()  # doctest: +SKIP
+        >>> result = memloc.run(
+        ...     "path/to/model", df[["text", "gold"]], label_column="gold", noise=0.2, epochs=1,
+        ...     methods="swapping", explain=False, workers=1, progress=False,
+        ... )
+        >>> result.techniques
+        ('swapping',)
 
     Raises:
         MemlocError: If something that was given cannot be used.
@@ -165,7 +169,8 @@ def run(
     from memloc.methods import check_method_names
     from memloc.models.names import known_training
 
-    with spoken():
+    files: dict[str, str] = {}
+    with spoken(files):
         halves = GeneralisationConfig.make(
             splits=splits,
             epochs=split_epochs,
@@ -188,6 +193,11 @@ def run(
             "label_column": label_column, "original_label_column": original_label_column,
         }  # fmt: skip
         data, columns, validation_file = _data(task, lists, validation, columns, Path(runs))
+        # The user knows nothing of the files that data in memory are written to.
+        if not isinstance(task, str | Path) or data != str(task):
+            files[data] = "task"
+        if not isinstance(validation, str | Path | None):
+            files[str(validation_file)] = "validation"
         config = RunConfig.make(
             data=DataConfig.make(
                 task=data,
