@@ -98,19 +98,9 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
     assert len(script.stdout.splitlines()) == 1
     code, _, err = memloc(
         *("run", "--model", "tiny", "--task", "questions", "--limit", 60, "--noise", 0.3),
-        *(
-            "--epochs",
-            2,
-            "--seeds",
-            "1,2",
-            "--learning-rate",
-            1e-3,
-            "--probe-seeds",
-            1,
-            "--probe-epochs",
-            27,
-        ),
-        *("--retrain-epochs", 1, "--workers", 1, "--window-sizes", 1, "--runs", "by_command"),
+        *("--epochs", 1, "--seeds", 2, "--learning-rate", 1e-3, "--probe-seeds", 1),
+        *("--probe-epochs", 27, "--retrain-epochs", 1, "--workers", 1, "--window-sizes", 1),
+        *("--runs", "by_command"),
     )
     assert code == 0, err
     (by_command,) = (f for f in (tmp_path / "by_command").iterdir() if f.name != "store")
