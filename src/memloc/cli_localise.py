@@ -183,7 +183,7 @@ def localise_command(
     from memloc.execution.job import one_thread
     from memloc.execution.local import default_workers
     from memloc.execution.progress import make_progress
-    from memloc.localise import Given, localise_folders, possible_methods
+    from memloc.localisation import Given, localise_folders, possible_methods
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results import check_folder, write_results
 

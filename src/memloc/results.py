@@ -93,7 +93,8 @@ def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]
     """Findings per example, with the text and the names of its labels beside them."""
     texts = examples.drop(columns="noisy")
     for column in ("label", "original_label"):
-        texts[f"{column}_name"] = [names[label] for label in texts[column]]
+        if column in texts:  # the original one is unknown if labels are only suspected
+            texts[f"{column}_name"] = [names[label] for label in texts[column]]
     return found.merge(texts, on="example", how="left")
 
 

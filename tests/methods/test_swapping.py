@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
-from memloc.localise import Given, localise_folders
+from memloc.localisation import Given, localise_folders
 from memloc.methods.swapping import expected_block_passes, swap_all_windows
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, load_classifier

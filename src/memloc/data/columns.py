@@ -43,7 +43,7 @@ class Columns:
 
 def choose_columns(
     table: pd.DataFrame,
-    path: Path,
+    path: Path | str,
     text: str | None,
     pair: str | None,
     label: str | None,
@@ -74,7 +74,7 @@ def choose_columns(
     return columns
 
 
-def _named(wanted: str | None, names: list[str], path: Path) -> str | None:
+def _named(wanted: str | None, names: list[str], path: Path | str) -> str | None:
     if wanted is None or wanted in names:
         return wanted
     same = [name for name in names if name.lower() == wanted.lower()]
@@ -90,14 +90,14 @@ def _guessed(guesses: Iterable[str], names: list[str]) -> str | None:
     return next((lowered[guess] for guess in guesses if guess in lowered), None)
 
 
-def _unrecognised(role: str, names: list[str], path: Path) -> DataError:
+def _unrecognised(role: str, names: list[str], path: Path | str) -> DataError:
     return DataError(
         f"{path} has no column that looks like the {role}; name it with --{role}-column "
         f"(columns: {', '.join(names)})"
     )
 
 
-def _check_distinct(columns: Columns, path: Path) -> None:
+def _check_distinct(columns: Columns, path: Path | str) -> None:
     roles = {
         "text": columns.text,
         "pair": columns.pair,

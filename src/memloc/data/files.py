@@ -59,7 +59,24 @@ def read_labelled_file(
         DataError: If the file cannot be read, a column is absent or an example is unusable.
     """
     path = Path(path)
-    table = read_table(path)
+    return labelled_examples(
+        read_table(path), path, text_column, pair_column, label_column, original_label_column
+    )
+
+
+def labelled_examples(
+    table: pd.DataFrame,
+    path: Path | str,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    original_label_column: str | None = None,
+) -> pd.DataFrame:
+    """The same from a table with cells as `read_table` leaves them; `path` says where it is from.
+
+    Raises:
+        DataError: If a column is absent or an example is unusable.
+    """
     columns = choose_columns(
         table, path, text_column, pair_column, label_column, original_label_column
     )

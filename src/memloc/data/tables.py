@@ -116,8 +116,13 @@ def _read_text(path: Path) -> str:
 
 
 def _read_csv(text: str, path: Path, separator: str) -> pd.DataFrame:
-    rows = _csv_rows(text, path, separator)
-    _, header = next(rows)
+    # The csv module's own limit of 128 KiB per field is too small for whole documents; it is one
+    # for all of the program, so it is set back.
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        (_, header), *rows = _csv_rows(text, path, separator)
+    finally:
+        csv.field_size_limit(before)
     names = [name.strip() or f"column {i}" for i, name in enumerate(header, start=1)]
     for other, word in {";": "semicolons", "\t": "tabs", ",": "commas"}.items():
         if len(names) == 1 and other in names[0]:
@@ -139,8 +144,6 @@ def _read_csv(text: str, path: Path, separator: str) -> pd.DataFrame:
 
 def _csv_rows(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Yield each record that is not blank with the line on which it starts."""
-    # The csv module's own limit of 128 KiB per field is too small for whole documents.
-    csv.field_size_limit(2**31 - 1)
     # `strict`, as a quotation mark gone astray would silently swallow the rows after it.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     line = 1

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from collections.abc import Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -138,13 +139,8 @@ class _Pool:
         process = context.Process(
             target=_work, args=(theirs, self.store.root, self.launch), daemon=True
         )
-        # Ctrl-C is the parent's business; set before the start, as importing takes seconds.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            with _visible(gpu):
-                process.start()
-        finally:
-            signal.signal(signal.SIGINT, before)
+        with _ignoring_interrupts(), _without_main(), _visible(gpu):
+            process.start()
         theirs.close()
         self.workers.append(_Worker(process, ours, gpu))
 
@@ -221,6 +217,36 @@ def _work(connection: Connection, root: Path, launch: str) -> None:
                 _send(connection, ("progress", fraction))
 
         _send(connection, attempt(job, store, report, launch))
+
+
+@contextlib.contextmanager
+def _ignoring_interrupts() -> Iterator[None]:
+    """Ctrl-C is the parent's business; set before the start, as importing takes seconds.
+
+    Only the main thread may set it, so in another one (of a server, say) all stays as it is.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A new process does not run the user's script again: it needs nothing from there.
+
+    So a script may call memloc without a guard (`if __name__ == "__main__"`).
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def _send(connection: Connection, message: tuple[str, Any]) -> None:

@@ -34,7 +34,8 @@ def explain(context: Context, report: Report) -> Tables:
     moved = examples[classes.moved]
     centroids, trajectories, events, crossings = [], [], [], pd.DataFrame()
     n_layers = len(context.pooled_states("memorised")) - 1
-    models: tuple[StatesOf, ...] = ("memorised", *(SWAPPED_HALVES if n_layers > 1 else ()))
+    halves = SWAPPED_HALVES if n_layers > 1 and context.has_original else ()
+    models: tuple[StatesOf, ...] = ("memorised", *halves)
     for index, model in enumerate(models):
         found = positions(context.pooled_states(model)[1:], classes)
         table = summary_table(model, found)

@@ -60,6 +60,8 @@ class Context:
     """What a technique keeps from one part of its work to the next in the same process."""
     resume: ResumePoint | None = None
     """Where a window that trains for long may save its state (`memloc.training.resume`)."""
+    has_original: bool = True
+    """Whether there is a θ_O to swap layers with."""
 
     @classmethod
     def of(

@@ -18,7 +18,7 @@ parameters of a layer are those of its attention, or the rest of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import get_args
@@ -180,6 +180,13 @@ def mean_gradient(
     """Gradient of the layers' parameters, averaged over examples; float32."""
     order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
     groups = model.groups.of(target.unit)
+    parameters = dict(model.model.named_parameters())
+    layers = [{name: parameters[name] for name in names} for names in groups]
+    # Half precision holds the gradient of one batch, but not sums over many.
+    exact = all(
+        p.dtype in (torch.float32, torch.float64) for layer in layers for p in layer.values()
+    )
+    sums: Gradient = []
     with _only_these_learn(model, groups):
         for start in range(0, len(order), BATCH):
             part = order[start : start + BATCH]
@@ -191,18 +198,27 @@ def mean_gradient(
                     "or leave out gradients"
                 )
             total.backward()
+            if not exact or start + BATCH >= len(order):
+                _add_gradients(sums, layers)
             advance(len(part))
-        parameters = dict(model.model.named_parameters())
-        return [
-            {name: _take_gradient(parameters[name], len(rows)) for name in names}
-            for names in groups
-        ]
+    return [{n: value.div_(len(rows)) for n, value in layer.items()} for layer in sums]
 
 
-def _take_gradient(parameter: torch.nn.Parameter, examples: int) -> Tensor:
+def _add_gradients(sums: Gradient, layers: Sequence[Mapping[str, torch.nn.Parameter]]) -> None:
+    """Move what has built up in the parameters to the float32 sums."""
+    taken = [{name: _take_gradient(p) for name, p in layer.items()} for layer in layers]
+    if not sums:
+        sums += taken
+        return
+    for total, more in zip(sums, taken, strict=True):
+        for name, value in more.items():
+            total[name] += value
+
+
+def _take_gradient(parameter: torch.nn.Parameter) -> Tensor:
     gradient, parameter.grad = parameter.grad, None
     # A parameter that took no part (an unused bias, say) has the gradient 0.
-    return torch.zeros_like(parameter) if gradient is None else gradient.float().div_(examples)
+    return torch.zeros_like(parameter).float() if gradient is None else gradient.float()
 
 
 @contextmanager

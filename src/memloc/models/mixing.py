@@ -36,6 +36,8 @@ STATE_BYTES = 256 * 2**20
 their mixtures, go together."""
 TOKENS_PER_PASS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 """How much goes through a block at once: enough to be efficient, small enough for the cache."""
+TOKENS_ELSEWHERE = 16384
+"""On devices that were never measured."""
 LARGEST_BATCH = 32
 
 Report = Callable[[float], None]
@@ -143,7 +145,8 @@ class _Lockstep:
     def __init__(self, own: BlockModel, other: Sequence[nn.Module], batch: Batch) -> None:
         self.own, self.other, self.batch = own, other, batch
         self.rows, self.length = batch["input_ids"].shape
-        self.limit = max(1, TOKENS_PER_PASS[own.device.type] // (self.rows * self.length))
+        tokens = TOKENS_PER_PASS.get(own.device.type, TOKENS_ELSEWHERE)
+        self.limit = max(1, tokens // (self.rows * self.length))
         self.repeated: dict[int, Batch] = {1: batch}
         self.block_passes = 0
 

@@ -163,7 +163,8 @@ class StateCache:
         state = torch.zeros(len(indices), longest, self.states.shape[1])
         for row, (start, length) in enumerate(self._spans(indices)):
             state[row, :length] = self.states[start : start + length]
-        return state.to(self.model.device)
+        own = next(self.model.block(1).parameters())  # states are kept in float32
+        return state.to(self.model.device, own.dtype)
 
     def _scatter(self, indices: np.ndarray, state: Tensor) -> None:
         state = state.float().cpu()

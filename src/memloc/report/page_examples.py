@@ -87,7 +87,7 @@ def example_columns(result: Result, noisy: Noisy, length: int) -> dict[str, Any]
     columns["text"] = [visible(text[:length]) for text in texts]
     columns["cut"] = {str(i): len(text) for i, text in enumerate(texts) if len(text) > length}
     for column in ("label", "original_label"):
-        names = table[f"{column}_name"]
+        names = table.get(f"{column}_name", pd.Series([None] * len(table)))
         columns[column] = [None if pd.isna(n) else visible(str(n)[:LONGEST_LABEL]) for n in names]
     with naming(result.path("memorisation_map")):
         scores = result.run.table(

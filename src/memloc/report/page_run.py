@@ -198,7 +198,9 @@ def _made(result: Result) -> dict[str, Any]:
         else run.settings["seeds"],
         "settings": _flat(run.settings),
         "command": command_of(run.settings, run.trained),
-        "report": f"memloc report {shlex.quote(str(run.path))}",
+        "report": "result.report(…)"
+        if run.settings.get("in_memory")
+        else f"memloc report {shlex.quote(str(run.path))}",
         "costs": _costs(costs) if costs is not None else [],
     }
 

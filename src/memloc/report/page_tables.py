@@ -59,7 +59,7 @@ COLUMNS: dict[str, dict[str, str]] = {
 }
 """The columns the page reads, by table."""
 OPTIONAL = {
-    "examples": ("word", "text_pair"),
+    "examples": ("word", "text_pair", "original_label", "original_label_name"),
     "costs": ("seed", "job", "memorised_epoch", "peak_memory_bytes", "block_passes"),
 }
 

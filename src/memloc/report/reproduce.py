@@ -40,6 +40,8 @@ def command_of(settings: Mapping[str, Any], trained: bool) -> str:
     Training settings are always named, as their defaults depend on the model; others where they
     are not the default.
     """
+    if settings.get("in_memory"):
+        return "memloc.localise(…)  # in Python, with models in memory"
     words = _run(settings) if trained else _localise(settings)
     return "memloc " + " ".join(shlex.quote(word) for word in words)
 

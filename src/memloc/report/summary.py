@@ -234,7 +234,7 @@ def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
             "example": int(row["example"]),
             "text": str(row["text"]),
             "label": str(row["label_name"]),
-            "original_label": str(row["original_label_name"]),
+            "original_label": row.get("original_label_name"),  # unknown of suspected labels
             "first_layer": int(row["first_layer"]),
             "last_layer": int(row["last_layer"]),
         }

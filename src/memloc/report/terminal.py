@@ -93,7 +93,8 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
 def _example_line(example: dict[str, Any]) -> Text:
     first, last = example["first_layer"], example["last_layer"]
     window = f"layer {first}" if first == last else f"layers {first}-{last}"
-    labels = f"{example['label']} (was {example['original_label']})"
+    before = example["original_label"]
+    labels = example["label"] if before is None else f"{example['label']} (was {before})"
     line = Text(f"  {window:<12} {labels}: ")
     text = " ".join(example["text"].split())
     line.append(text, style="dim")

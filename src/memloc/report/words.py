@@ -175,7 +175,7 @@ def caveats(summary: dict[str, Any]) -> list[str]:
         remedy = (
             "train for more --epochs or with a higher --learning-rate"
             if training
-            else "were --memorised and --original exchanged?"
+            else "check that --memorised and --original were not exchanged"
         )
         found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
     if training and (training["original_accuracy"] or 1.0) < LEARNED:

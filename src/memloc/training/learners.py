@@ -104,7 +104,11 @@ class HeadOnly(WholeModel):
         if self.cached:
             last = (model.n_layers,)
             read = [pooled_states(model, part, layers=last) for part in (train, validation)]
-            self.features = tuple(states[0] if len(states) else states for states in read)
+            # States are kept in float32, whatever the model computes in.
+            precision = next(model.block(model.n_layers).parameters()).dtype
+            self.features = tuple(
+                (states[0] if len(states) else states).to(precision) for states in read
+            )
 
     def logits(self, indices: np.ndarray) -> Tensor:
         """From the stored states, if possible."""

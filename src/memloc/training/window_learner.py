@@ -62,8 +62,13 @@ class WindowLearner:
         self.model, self.encoded, self.rows, self.window = model, encoded, rows, window
         self.config, self.cache = config, cache
         self.device = model.device
-        groups = model.groups.of(unit)
-        self.open = {name for layer in window.layers for name in groups[layer - 1]}
+        if unit == "layer":
+            # Not `model.groups`: a layer that was reset may have other parameters (no adapters).
+            inside = {id(p) for layer in window.layers for p in model.block(layer).parameters()}
+            self.open = {name for name, p in model.model.named_parameters() if id(p) in inside}
+        else:
+            groups = model.groups.of(unit)
+            self.open = {name for layer in window.layers for name in groups[layer - 1]}
         self.open |= set(tail_parameters(model, config.tail))
         self.block_passes = 0
         """Forward passes of a batch through a layer."""

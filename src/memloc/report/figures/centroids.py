@@ -60,12 +60,12 @@ def draw_tasks(data: FigureData) -> list[Picture]:
         tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
         if not tasks:
             continue
-        figure, panels, columns = panel_rows(len(tasks), 4, 1.25, _words(events=True))
+        figure, panels, columns = panel_rows(len(tasks), 4, 1.25, way_words(events=True))
         for panel, task in zip(panels, tasks, strict=True):
             draw_way(panel, rows[rows["task"] == task], events.get((task, model), {}))
             name_panel(panel, data.task_names[task], columns)
-        _finish(panels, columns, data.depths[model])
-        legend_below(figure, _legend(events=True))
+        finish(panels, columns, data.depths[model])
+        legend_below(figure, way_legend(events=True))
         caption = f"{ABOUT} {data.model_names[model]}; crossing and initiation as lines."
         pictures.append(Picture(data.file_names[model], figure, caption))
     return pictures
@@ -101,8 +101,8 @@ def draw_swapped(data: FigureData) -> list[Picture]:
             for column in range(3):
                 grid[empty // beside, 3 * (empty % beside) + column].remove()
         panels = [panel for panel in grid.flat if panel.figure is not None]
-        _finish(panels, 3 * beside, data.depths[model], y=None)
-        legend_below(figure, _legend(events=False))
+        finish(panels, 3 * beside, data.depths[model], y=None)
+        legend_below(figure, way_legend(events=False))
         caption = (
             f"{ABOUT} {data.model_names[model]} as it is, and with the bottom or the top half of "
             "its layers from θ_O."
@@ -137,7 +137,7 @@ def draw_models(data: FigureData) -> list[Picture]:
             if column == 0:
                 _name_row(panel, data.task_names[task], height)
     _limits(list(grid.flat))
-    legend_below(figure, _legend(events=True))
+    legend_below(figure, way_legend(events=True))
     return [Picture("", figure, f"{ABOUT} Crossing and initiation as lines.")]
 
 
@@ -164,7 +164,8 @@ def _name_row(panel: Axes, name: str, height: float) -> None:
     panel.set_ylabel(name, fontsize=fitting(name, height - 0.1))
 
 
-def _finish(panels: list[Axes], columns: int, n_layers: int, y: str | None = "position") -> None:
+def finish(panels: list[Axes], columns: int, n_layers: int, y: str | None = "position") -> None:
+    """Axes of panels that `draw_way` drew."""
     for panel in panels:
         layer_axis(panel, n_layers, label=False)
     _limits(panels)
@@ -179,7 +180,8 @@ def _limits(panels: list[Axes]) -> None:
         panel.set_yticks([0, 0.5, 1], ["0", "½", "1"])
 
 
-def _legend(events: bool) -> list[Line2D]:
+def way_legend(events: bool) -> list[Line2D]:
+    """Entries of the legend for `draw_way`."""
     entries: list[Line2D] = [
         Line2D([], [], color=colour, linewidth=1.3, label=WORDS[group])
         for group, colour in GROUPS.items()
@@ -189,8 +191,9 @@ def _legend(events: bool) -> list[Line2D]:
     return entries
 
 
-def _words(events: bool) -> list[str]:
-    return [str(entry.get_label()) for entry in _legend(events)]
+def way_words(events: bool) -> list[str]:
+    """Their texts."""
+    return [str(entry.get_label()) for entry in way_legend(events)]
 
 
 def _table(data: FigureData) -> pd.DataFrame:

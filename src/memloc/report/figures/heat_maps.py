@@ -72,7 +72,7 @@ def _draw_model(
             if matrix is None:
                 panel.text(0.5, 0.5, "none", transform=panel.transAxes, ha="center", color="grey")
             else:
-                image = _draw_matrix(panel, matrix)
+                image = draw_matrix(panel, matrix)
             if column == 0:
                 panel.set_ylabel(f"{technique}\nwindow size")
             lowest = place + columns >= len(tasks) and line == len(techniques) - 1
@@ -95,7 +95,8 @@ def _draw_model(
     return Picture(data.file_names[model], figure, caption)
 
 
-def _draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
+def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
+    """E as colours; lines where nearly all memorisation is undone."""
     n = len(matrix)
     edges = np.arange(n + 1) + 0.5
     panel.set_facecolor("#EEEEEE")  # sizes of which there are no windows

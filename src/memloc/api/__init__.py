@@ -1,0 +1,1 @@
+"""What `import memloc` offers; each name is imported when it is first used."""

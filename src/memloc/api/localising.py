@@ -1,0 +1,333 @@
+"""`memloc.localise`: models that are already fine-tuned, in memory."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from torch import nn
+
+import memloc
+from memloc.analysis.windows import chosen_windows
+from memloc.api.arguments import in_words, names_of, progress_of, sizes_of, spoken
+from memloc.api.possible import sort_out
+from memloc.api.prepared import Opened, opened, training_of
+from memloc.api.result import Result
+from memloc.api.tabular import Data, Values, given_examples
+from memloc.config import (
+    DEFAULT_METHODS,
+    GradientsConfig,
+    Norm,
+    Objective,
+    PairFormat,
+    ProbingConfig,
+    RetrainedTail,
+    RetrainingConfig,
+    ShapleyConfig,
+    TechniquesConfig,
+    TrainingConfig,
+)
+from memloc.errors import MemlocError
+from memloc.execution.costs import passes
+from memloc.execution.job import Job, peak_memory
+from memloc.execution.progress import Progress
+from memloc.explain import possible_parts
+from memloc.methods import find_method, usable_methods
+from memloc.methods.base import Context, Tables
+from memloc.report.summary import finish, summarise_methods
+from memloc.results import with_texts
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+def localise(
+    *,
+    memorised: nn.Module,
+    original: nn.Module | None = None,
+    pretrained: nn.Module | str | Path | None = None,
+    near_ceiling: nn.Module | None = None,
+    tokenizer: PreTrainedTokenizerBase,
+    data: Data | None = None,
+    text: Values | None = "text",
+    pair: Values | None = None,
+    label: Values | None = "label",
+    original_label: Values | None = None,
+    suspects: Values | None = None,
+    pairs: PairFormat = "native",
+    blocks: str | None = None,
+    max_tokens: int | None = None,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    seed: int = 1,
+    methods: str | Sequence[str] | None = None,
+    window_sizes: str | Sequence[int] | None = None,
+    retrain_epochs: int = 5,
+    retrain_tail: RetrainedTail = "norm+head",
+    frozen_dropout: bool = False,
+    gradient_objective: Objective = "nll",
+    gradient_norm: Norm = "L1",
+    keep_clean: bool = False,
+    undivided: bool = False,
+    per_example: bool = False,
+    probe_seeds: int = 5,
+    probe_epochs: int = 100,
+    shapley_error: float = 0.01,
+    shapley_orders: int = 400,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    cache_memory: str | int = "1GB",
+    explain: bool | None = None,
+    progress: bool | Progress = True,
+) -> Result:
+    """Which layers of a fine-tuned classifier hold the wrong labels it has learned?
+
+    The models are used where they are, on their device and in their precision; none is copied, and
+    all are left as they were. Techniques that lack something (a model, enough examples) are left
+    out; `Result.skipped` says why. Nothing is written to disk.
+
+    Args:
+        memorised: θ_M, fine-tuned on the labels in the data, the wrong ones included. A
+            `transformers` sequence classifier, also inside `peft`, `torch.compile` or data-parallel
+            wrappers.
+        original: θ_O, fine-tuned the same way on correct labels; swapping needs it.
+        pretrained: θ_P, the model before fine-tuning, or its name; retraining, gradients and
+            probing need it.
+        near_ceiling: θ_M1, `memorised` when it had just learned the labels, for gradients.
+        tokenizer: Of all models.
+        data: A data frame, a `datasets.Dataset`, lists by column name, or a file.
+        text: Column with the text, or the texts. The same holds for the next four.
+        pair: Second texts.
+        label: Labels as `memorised` was trained on them: names or numbers of its classes.
+        original_label: The correct labels.
+        suspects: Instead of `original_label`: True where a label may be wrong, while the correct
+            one is unknown.
+        pairs: native: the tokeniser's way of encoding two texts; joined: one text, the paper's.
+        blocks: Path of the layer stack, if it is ambiguous.
+        max_tokens: Longer texts are cut.
+        learning_rate: For retraining windows.
+        batch_size: Examples per step of retraining.
+        epochs: For the head that is put on `pretrained`.
+        seed: Chooses clean examples, and the order of retraining.
+        methods: Techniques; None takes the usual four.
+        window_sizes: Sizes of the windows to change; None takes all.
+        retrain_epochs: Passes over the clean data per window.
+        retrain_tail: What learns beside the window.
+        frozen_dropout: Dropout in frozen layers too.
+        gradient_objective: What is differentiated.
+        gradient_norm: Norm per layer.
+        keep_clean: Do not subtract the gradient of clean examples.
+        undivided: Do not divide by the norm in the frozen model; then gradients need no
+            `pretrained`.
+        per_example: Also gradient weights of every noisy example.
+        probe_seeds: Probes per layer.
+        probe_epochs: Passes over the states.
+        shapley_error: Standard error of Shapley values to stop at.
+        shapley_orders: Orders of the layers to draw at most.
+        options: Of techniques of other packages, by name.
+        cache_memory: States that retraining keeps in memory; more go to a temporary file.
+        explain: Follow noisy examples through the layers; None: if it is possible.
+        progress: Show how far it is.
+
+    Example:
+        >>> result = memloc.localise(
+        ...     memorised=model_m, original=model_o, tokenizer=tok, data=df, original_label="gold",
+        ...     methods="swapping", progress=False,
+        ... )
+        >>> result.layers.columns.tolist()
+        ['technique', 'layer', 'weight', 'spread']
+        >>> 1 <= result.mcog("swapping") <= 3
+        True
+
+    Raises:
+        MemlocError: If models, tokeniser and data do not fit each other, or no technique is
+            possible.
+    """
+    with spoken():
+        techniques = TechniquesConfig.make(
+            window_sizes=sizes_of(window_sizes),
+            retraining=RetrainingConfig.make(
+                epochs=retrain_epochs, tail=retrain_tail, frozen_dropout=frozen_dropout
+            ),
+            gradients=GradientsConfig.make(
+                objective=gradient_objective,
+                norm=gradient_norm,
+                subtract_clean=not keep_clean,
+                divide_by_frozen=not undivided,
+                per_example=per_example,
+            ),
+            probing=ProbingConfig.make(seeds=probe_seeds, epochs=probe_epochs),
+            shapley=ShapleyConfig.make(standard_error=shapley_error, orders=shapley_orders),
+            options={name: dict(values) for name, values in (options or {}).items()},
+        )
+        names = DEFAULT_METHODS if methods is None else names_of(methods)
+        names, broken = usable_methods(names, techniques.options)
+        shown = progress_of(progress)
+        training = training_of(pretrained, learning_rate, batch_size, epochs, max_tokens)
+        examples = given_examples(data, text, pair, label, original_label, suspects)
+        roles = {"memorised": memorised, "original": original, "near_ceiling": near_ceiling}
+        with opened(
+            roles,
+            pretrained,
+            tokenizer,
+            examples,
+            pairs,
+            blocks,
+            training,
+            seed,
+            cache_memory,
+            techniques,
+        ) as found:
+            chosen_windows(found.context.n_layers, techniques.window_sizes)
+            possible, skipped = sort_out(names, found, techniques)
+            parts, unexplained = _parts(explain, found)
+            for sentence in (*broken, *(f"no {name}: {why}" for name, why in skipped.items())):
+                shown.note(in_words(sentence))
+            tables, failures = _compute(found, possible, parts, shown)
+        settings = _settings(found, training, techniques, seed, possible, explain, pairs, blocks)
+        return _result(
+            found, tables, techniques, settings, skipped, [*broken, *failures], unexplained
+        )
+
+
+def _parts(explain: bool | None, found: Opened) -> tuple[tuple[str, ...], list[str]]:
+    examples = found.context.examples
+    if "original_label" in examples.columns or explain is False:
+        return possible_parts(explain, examples, found.pooling)
+    words = "suspects do not say which labels are correct, so examples have no old class to leave"
+    if explain:
+        raise MemlocError(f"--explain is not possible: {words}")
+    return (), [words]
+
+
+def _compute(
+    found: Opened, names: Sequence[str], parts: Sequence[str], progress: Progress
+) -> tuple[Tables, list[str]]:
+    """All tables; a technique that fails leaves a sentence, unless all do."""
+    context = found.context
+    work: dict[str, Callable[[Callable[[float], None]], tuple[Tables, dict[str, Any]]]] = {
+        **{name: partial(_technique, context, name) for name in names},
+        **{part: partial(_explanation, context, part) for part in parts},
+    }
+    # Described as jobs so that they are shown like those of `memloc run`; they are never stored.
+    jobs = [
+        Job(
+            "localise",
+            name,
+            {"in_memory": name},
+            # All windows of retraining are one job here.
+            cost=5.0 * context.n_layers**2
+            if name == "retraining"
+            else passes("localise", {"method": name}, context.n_layers),
+        )
+        for name in work
+    ]
+    gathered: dict[str, list[pd.DataFrame]] = {}
+    costs, failures = [], []
+    with progress.showing(jobs):
+        for job, (name, compute) in zip(jobs, work.items(), strict=True):
+            progress.start(job)
+            started = time.perf_counter()
+            try:
+                tables, spent = compute(partial(progress.advance, job))
+            except MemlocError as error:
+                failures.append(in_words(f"{name} failed: {error}"))
+                progress.fail(job, failures[-1])
+                continue
+            progress.finish(job)
+            seconds = round(time.perf_counter() - started, 3)
+            passes = spent.get("block_passes")
+            costs.append({"job": name, "seconds": seconds, "block_passes": passes})
+            for table, rows in tables.items():
+                gathered.setdefault(table, []).append(rows)
+    if "layers" not in gathered:
+        raise MemlocError(failures[0])
+    all_tables = {
+        name: pd.concat([rows for rows in of_name if len(rows)] or of_name[:1], ignore_index=True)
+        for name, of_name in gathered.items()
+    }
+    if "examples" in all_tables:
+        all_tables["examples"] = with_texts(all_tables["examples"], context.examples, found.labels)
+    # Peak memory of the process, the user's own part included.
+    all_tables["costs"] = pd.DataFrame(costs).assign(
+        memorised_epoch=None, peak_memory_bytes=peak_memory()
+    )
+    return all_tables, failures
+
+
+def _technique(
+    context: Context, name: str, report: Callable[[float], None]
+) -> tuple[Tables, dict[str, Any]]:
+    found = find_method(name, context.techniques.options.get(name)).localise(context, report)
+    return found.tables, found.costs
+
+
+def _explanation(
+    context: Context, part: str, report: Callable[[float], None]
+) -> tuple[Tables, dict[str, Any]]:
+    module = importlib.import_module(f"memloc.explain.{part}")
+    tables: Tables = module.explain(context, report)
+    return tables, {}
+
+
+def _settings(
+    found: Opened,
+    training: TrainingConfig,
+    techniques: TechniquesConfig,
+    seed: int,
+    methods: Sequence[str],
+    explain: bool | None,
+    pairs: str,
+    blocks: str | None,
+) -> dict[str, Any]:
+    """As JSON data; what was in memory has no name."""
+    there = dict.fromkeys(found.precisions, f"{found.architecture} in memory")
+    return {
+        **{role: there.get(role) for role in ("memorised", "original", "pretrained")},
+        "data": "in memory",
+        "in_memory": True,
+        "precision": str(found.precisions["memorised"]).removeprefix("torch."),
+        "pairs": pairs,
+        "blocks": blocks,
+        "training": training.model_dump(),
+        "seed": seed,
+        "methods": list(methods),
+        "techniques": techniques.model_dump(mode="json"),
+        "explain": explain,
+    }
+
+
+def _result(
+    found: Opened,
+    tables: Tables,
+    techniques: TechniquesConfig,
+    settings: dict[str, Any],
+    skipped: dict[str, str],
+    failures: list[str],
+    unexplained: Sequence[str],
+) -> Result:
+    examples = found.context.examples
+    noisy = int(examples["noisy"].sum())
+    summary: dict[str, Any] = {
+        "memloc": memloc.__version__,
+        "model": found.architecture,
+        "classes": list(found.labels),
+        "layers": found.context.n_layers,
+        "examples": len(examples),
+        "noisy_examples": noisy,
+        "memorised_examples": found.memorised,
+        "memorised_share": found.memorised / noisy,
+        "methods": summarise_methods(tables, techniques),
+        "failures": failures,
+        "near_ceiling_known": "near_ceiling" in found.precisions,
+        "skipped": {name: in_words(why) for name, why in skipped.items()},
+    }
+    finish(summary, tables, unexplained)
+    left_out = [f"{name.capitalize()} was left out: {why}." for name, why in skipped.items()]
+    summary["caveats"] = [in_words(words) for words in (*summary["caveats"], *left_out)]
+    return Result(tables, summary, settings)

@@ -1,0 +1,125 @@
+"""The parts alone: flip, fine-tune, one technique, one analysis."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import memloc
+from memloc.config import DataConfig
+from memloc.data.load import load_task
+from memloc.errors import MemlocError
+from tests.api.conftest import Setup, untrained
+
+
+def test_labels_flip_as_in_a_run() -> None:
+    task = load_task(DataConfig(task="questions", limit=100, noise=0.2, seed=4))
+    correct = [task.labels[number] for number in task.train["original_label"]]
+    found = memloc.perturb(correct, noise=0.2, seed=4)
+    assert found["original_label"].tolist() == correct
+    assert (found["noisy"] == (found["label"] != found["original_label"])).all()
+    assert found["noisy"].groupby(correct).mean().between(0.1, 0.2).all()
+    # Numbers of classes decide who flips, and names are numbered in alphabetical order.
+    numbers = memloc.perturb(task.train["original_label"].tolist(), noise=0.2, seed=4)
+    assert numbers["label"].tolist() == task.train["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "settings", "words"),
+    [
+        (["a", None, "b"], {}, "label 1 (they count from 0) is missing"),
+        (["a", "a"], {}, "1 class is not enough"),
+        (["a", "b"] * 9, {"noise": 2.0}, "noise ratio 2.0 is not possible"),
+        (["a", "b"], {"seed": -1}, "seed -1 is not possible"),
+    ],
+)
+def test_labels_that_cannot_flip_are_refused(
+    labels: list[Any], settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(MemlocError) as caught:
+        memloc.perturb(labels, **settings)
+    assert words in str(caught.value)
+
+
+def test_fine_tuning_changes_layers_and_head_but_not_embeddings(trained: Setup) -> None:
+    model = untrained().train()
+    before = copy.deepcopy(model.state_dict())
+    history = memloc.fine_tune(
+        model, tokenizer=trained.tokenizer, data=trained.data, epochs=2, learning_rate=1e-3
+    )
+    assert history["epoch"].tolist() == [1, 2]
+    assert history["loss"].iloc[1] < history["loss"].iloc[0]
+    changed = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    assert not any("embeddings" in name for name in changed)
+    assert {"classifier.weight", "bert.encoder.layer.0.output.dense.weight"} <= changed
+    assert model.training
+    assert all(p.requires_grad for p in model.parameters())
+    head = memloc.fine_tune(
+        model, tokenizer=trained.tokenizer, data=trained.data, epochs=1, head_only=True
+    )
+    assert len(head) == 1
+    with pytest.raises(MemlocError, match=r"label 'x' in row 0 of data .* is not a class"):
+        memloc.fine_tune(model, tokenizer=trained.tokenizer, data={"text": ["a"], "label": ["x"]})
+
+
+def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> None:
+    whole = memloc.localise(
+        **trained.both,
+        pretrained=trained.pretrained,
+        methods=("swapping", "gradients", "probing", "shapley", "patching", "random"),
+        probe_epochs=27,
+        probe_seeds=1,
+        epochs=1,
+        explain=False,
+    )
+    given = {name: value for name, value in trained.both.items() if name != "progress"}
+    with memloc.prepare(**given, pretrained=trained.pretrained, epochs=1) as context:
+        alone = {
+            "swapping": memloc.techniques.swapping(context),
+            "gradients": memloc.techniques.gradients(context),
+            "probing": memloc.techniques.probing(context, seeds=1, epochs=27),
+            "shapley": memloc.techniques.shapley(context),
+            "patching": memloc.techniques.patching(context),
+            "random": memloc.techniques.apply("random", context),
+        }
+        some = memloc.techniques.retraining(context, window_sizes="1", epochs=1)
+        states = context.pooled_states("memorised")
+        labels, original = (context.examples[c].tolist() for c in ("label", "original_label"))
+    for name, found in alone.items():
+        rows = whole.layers[whole.layers["technique"] == name].reset_index(drop=True)
+        pd.testing.assert_frame_equal(found.layers, rows)
+    assert some.windows is not None
+    assert some.windows["size"].tolist() == [1, 1, 1, 3]
+    positions = memloc.analyses.centroids(states[1:], labels, original)
+    assert set(positions["group"]) == {"noisy", "class_a", "class_b"}
+    assert memloc.analyses.events(positions)["event"].tolist() == [
+        "crossing",
+        "first_crossing",
+        "initiation",
+    ]
+
+
+def test_analyses_of_tables_agree_with_the_summary(trained: Setup) -> None:
+    result = memloc.localise(
+        **trained.both, methods=("swapping", "shapley", "random"), explain=False
+    )
+    weights = memloc.analyses.layer_weights(result.windows)
+    swapping = result.layers[result.layers["technique"] == "swapping"]
+    assert weights["weight"].tolist() == swapping["weight"].tolist()
+    pairs = memloc.analyses.agreement(result.layers)
+    expected = [pair["spearman"] for pair in result.summary["agreement"]["pairs"]]
+    assert pairs["spearman"].replace({np.nan: None}).tolist() == expected
+
+
+def test_a_context_of_models_that_lacks_one_says_so(trained: Setup) -> None:
+    given = {name: value for name, value in trained.both.items() if name != "progress"}
+    with memloc.prepare(**{**given, "original": None}) as context:
+        with pytest.raises(MemlocError, match=r"this needs the model of the correct labels"):
+            memloc.techniques.swapping(context)
+        with pytest.raises(MemlocError, match=r"window_sizes 7 is out of range"):
+            memloc.techniques.retraining(context, window_sizes=[7])

@@ -1,0 +1,166 @@
+"""`memloc.Result`: tables, figures, the report, notebooks, and reading it back."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+import memloc
+from memloc.analysis.run_folders import ResultsError
+from memloc.api.result import Result
+from memloc.errors import MemlocError
+from tests.api.conftest import QUICK, Setup
+from tests.result_folders import write_control, write_localised, write_run
+
+
+@pytest.fixture(scope="module")
+def result(trained: Setup) -> Result:
+    return memloc.localise(**trained.both, pretrained=trained.pretrained, **QUICK)
+
+
+def test_tables_are_attributes_or_have_names(result: Result) -> None:
+    assert set(result.layers["technique"]) == set(result.techniques)
+    assert {"first_layer", "noisy_error"} <= set(result.windows.columns)
+    assert {"text", "smallest_window", "label_name"} <= set(result.examples.columns)
+    assert set(result.table("probes")["probe"]) == {"mlp", "linear"}
+    with pytest.raises(MemlocError, match="there is no table 'prober'; did you mean 'probes'"):
+        result.table("prober")
+
+
+def test_a_result_without_windows_has_empty_tables_of_them(trained: Setup) -> None:
+    found = memloc.localise(**trained.both, methods="gradients", undivided=True, explain=False)
+    assert len(found.windows) == len(found.examples) == 0
+    assert "noisy_error" in found.windows
+    with pytest.raises(MemlocError, match="no technique changed windows of layers"):
+        found.plot.heatmap()
+    with pytest.raises(MemlocError, match="compute again with explain=True"):
+        found.plot.centroids()
+    assert "gradients" in found._repr_html_()
+
+
+def test_the_centre_of_gravity_is_that_of_the_weights(result: Result) -> None:
+    for technique in ("swapping", "retraining", "gradients"):
+        rows = result.layers[result.layers["technique"] == technique]
+        expected = (rows["layer"] * rows["weight"]).sum() / rows["weight"].sum()
+        assert result.mcog(technique) == pytest.approx(expected)
+        assert memloc.analyses.mcog(rows["weight"].tolist()) == pytest.approx(expected)
+    with pytest.raises(MemlocError, match="there is no technique 'swaping'; did you mean"):
+        result.mcog("swaping")
+
+
+def test_a_saved_result_is_read_back_as_it_was(result: Result, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "new" / "saved")
+    again = memloc.load(folder)
+    assert again.summary == json.loads(json.dumps(result.summary))
+    assert again.settings == json.loads(json.dumps(result.settings))
+    assert again.tables.keys() == result.tables.keys()
+    for name, table in result.tables.items():
+        pd.testing.assert_frame_equal(again.tables[name], table, check_dtype=False)
+    assert again.folder == folder
+    assert repr(again) == repr(result)
+    assert again._repr_html_() == result._repr_html_()
+
+
+def test_figures_are_those_of_matplotlib(result: Result, tmp_path: Path) -> None:
+    for figure in (
+        result.plot.heatmap(),
+        result.plot.heatmap("retraining"),
+        result.plot.layers(),
+        result.plot.layers("swapping", "probing"),
+        result.plot.centroids(),
+    ):
+        assert isinstance(figure, Figure)
+        figure.savefig(tmp_path / "figure.pdf")
+        assert figure._repr_png_().startswith(b"\x89PNG")
+    assert [panel.get_title() for panel in result.plot.heatmap().axes[:2]] == [
+        "swapping",
+        "retraining",
+    ]
+    with pytest.raises(MemlocError, match="there is nothing to draw of 'probing'; choose one of"):
+        result.plot.heatmap("probing")
+    with pytest.raises(MemlocError, match="'fig5' compares runs, and here models were given"):
+        result.plot.figure("fig5")
+
+
+def test_the_report_is_one_file(result: Result, tmp_path: Path) -> None:
+    page = result.report(tmp_path / "out.html")
+    text = page.read_text(encoding="utf-8")
+    assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
+    assert "memloc.localise(" in text  # how it was made; there is no command for it
+    assert "/tmp" not in text
+    with pytest.raises(MemlocError, match=r"there is no folder .* create it first"):
+        result.report(tmp_path / "nowhere" / "out.html")
+
+
+def test_notebooks_show_a_table_and_a_chart_with_all_texts_escaped(result: Result) -> None:
+    tree = ElementTree.fromstring(result._repr_html_().replace("<br>", "<br/>"))
+    heads = [head.text for head in tree.iter("th")]
+    assert [*result.techniques, "layer 1", "M-CoG"] == [
+        h for h in heads if h and h not in ("layer 2", "layer 3")
+    ]
+    assert len(list(tree.iter("polyline"))) >= 3
+    assert "http" not in result._repr_html_()
+    evil = "<script>alert(1)</script>"
+    weights = {"layer_weights": [0.5, 0.5, 0.1], "m_cog": 1.6}
+    summary = {**result.summary, "model": evil, "interpretation": evil, "methods": {evil: weights}}
+    shown = Result(result.tables, summary, result.settings)._repr_html_()
+    assert "<script" not in shown
+    assert shown.count("&lt;script&gt;") == 5
+
+
+def test_the_text_says_what_was_found(result: Result) -> None:
+    lines = repr(result).splitlines()
+    assert lines[0] == (
+        "memloc result: BertForSequenceClassification (3 layers), 11 of 60 labels noisy"
+    )
+    assert lines[1].split() == ["swapping", "M-CoG", f"{result.mcog('swapping'):.2f}"]
+
+
+# --- folders of commands -------------------------------------------------------------------------
+
+
+def test_results_of_all_commands_are_read(tmp_path: Path) -> None:
+    run = memloc.load(write_run(tmp_path, task="topics", seeds=(1, 2)))
+    assert run.settings["seeds"] == [1, 2]
+    assert set(run.layers["seed"]) == {1, 2}
+    assert isinstance(run.plot.figure("fig5"), Figure)
+    assert isinstance(run.plot.layers(), Figure)
+    with pytest.raises(MemlocError, match="'fig2' cannot be drawn: "):
+        run.plot.figure("fig2")
+    assert memloc.load(write_localised(tmp_path)).layers["layer"].max() == 6
+    control = memloc.load(write_control(tmp_path, {"swapping": [True] * 6}))
+    assert control.of_control
+    assert "control benchmark of 6 models" in repr(control)
+    assert "control benchmark" in control._repr_html_()
+    assert set(control.table("accuracy")["k"]) == {1, 2}
+    assert isinstance(control.plot.figure("fig2"), Figure)
+    with pytest.raises(MemlocError, match="results of `memloc control` are of many models"):
+        control.mcog("swapping")
+
+
+def test_wrong_folders_are_refused_with_what_is_there(tmp_path: Path) -> None:
+    def refuse(folder: Path, words: str) -> None:
+        with pytest.raises(ResultsError) as caught:
+            memloc.load(folder)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+    refuse(tmp_path / "none", "there is no folder")
+    (tmp_path / "notes.txt").write_text("hello")
+    refuse(tmp_path, "only notes.txt; give a folder with summary.json")
+    refuse(tmp_path / "notes.txt", "is a file")
+    runs = tmp_path / "runs"
+    one = write_run(runs, task="topics")
+    write_run(runs, task="reviews")
+    refuse(runs, "is a folder of 2 results; load one of them: reviews-minilm, topics-minilm")
+    (one / "layers.parquet").write_bytes(b"nonsense")
+    refuse(one, "layers.parquet' cannot be read")
+    (one / "layers.parquet").unlink()
+    refuse(one, "has no table layers")
+    (one / "summary.json").unlink()
+    refuse(one, "is not finished, as it has no summary.json")

@@ -1,0 +1,155 @@
+"""Models that `transformers.Trainer` and `peft` trained, as they are."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from datasets import Dataset
+from transformers import DataCollatorWithPadding, PreTrainedModel, Trainer, TrainingArguments
+
+import memloc
+from memloc.errors import ModelError
+from tests.api.conftest import QUICK, Setup, untrained
+from tests.api.test_localising import bit_identical, weights
+from tests.tiny_models import tiny_model
+
+peft = pytest.importorskip("peft")
+
+
+def train_with_trainer(
+    model: Any, setup: Setup, column: str, folder: Path, epochs: int, rate: float
+) -> Trainer:
+    rows = Dataset.from_dict(
+        {"text": setup.data["text"].tolist(), "labels": setup.data[column].tolist()}
+    )
+    encoded = rows.map(lambda row: setup.tokenizer(row["text"]), remove_columns="text")
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=epochs,
+        learning_rate=rate,
+        per_device_train_batch_size=8,
+        report_to=[],
+        save_strategy="no",
+        logging_strategy="no",
+        disable_tqdm=True,
+        use_cpu=True,
+        seed=1,
+    )
+    collate = DataCollatorWithPadding(setup.tokenizer)
+    trainer = Trainer(model, arguments, train_dataset=encoded, data_collator=collate)
+    trainer.train()
+    return trainer
+
+
+def test_models_of_the_trainer_work_as_they_are(trained: Setup, tmp_path: Path) -> None:
+    models = {}
+    for role, column in (("memorised", "label"), ("original", "gold")):
+        trainer = train_with_trainer(untrained(), trained, column, tmp_path, 12, 1e-3)
+        models[role] = trainer.model
+    with pytest.raises(ModelError, match=r"memorised is of type Trainer.*give its \.model"):
+        memloc.localise(**{**trained.both, "memorised": trainer})
+    with bit_identical(*models.values()):
+        result = memloc.localise(
+            **{**trained.both, **models},
+            pretrained=trained.pretrained,
+            methods=("swapping", "retraining", "gradients", "probing", "shapley", "weight-change"),
+            **QUICK,
+        )
+    assert result.summary["memorised_share"] > 0.9
+    assert len(result.techniques) == 6
+    assert result.summary["failures"] == []
+    full = result.windows[result.windows["size"] == 3].set_index("technique")["noisy_error"]
+    assert full["swapping"] > 0.5  # which it would not be if the twin had memorised as well
+
+
+@pytest.fixture(scope="module")
+def adapted(trained: Setup, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """LoRA adapters in all layers, trained by the Trainer, with a head of their own."""
+    config = peft.LoraConfig(
+        task_type="SEQ_CLS",
+        r=8,
+        lora_alpha=32,
+        lora_dropout=0.0,
+        target_modules=["query", "value", "dense"],
+        exclude_modules=[".*pooler.*"],
+    )
+    found = {}
+    for role, column in (("memorised", "label"), ("original", "gold")):
+        torch.manual_seed(0)
+        model = peft.get_peft_model(untrained(), config)
+        folder = tmp_path_factory.mktemp(role)
+        train_with_trainer(model, trained, column, folder, 15, 5e-3)
+        found[role] = model.eval()
+    return found
+
+
+def merged(model: Any) -> PreTrainedModel:
+    return copy.deepcopy(model).merge_and_unload()
+
+
+def test_lora_models_give_the_same_merged_and_unmerged(
+    trained: Setup, adapted: dict[str, Any]
+) -> None:
+    settings = {
+        "pretrained": trained.pretrained,
+        "methods": ("swapping", "gradients", "probing", "shapley"),
+        "explain": False,
+        **QUICK,
+    }
+    with bit_identical(*(model.get_base_model() for model in adapted.values())):
+        unmerged = memloc.localise(**{**trained.both, **adapted}, **settings)
+    whole = {role: merged(model) for role, model in adapted.items()}
+    with bit_identical(*whole.values()):
+        merged_result = memloc.localise(**{**trained.both, **whole}, **settings)
+    assert unmerged.summary["memorised_share"] > 0.8
+    for result in (unmerged, merged_result):
+        assert result.summary["failures"] == []
+        assert result.summary["layers"] == 3
+    same = (
+        unmerged.table("predictions")["predicted"]
+        == merged_result.table("predictions")["predicted"]
+    )
+    assert same.mean() > 0.995  # rounding may decide between two classes once in a while
+    for technique in ("swapping", "gradients", "shapley"):
+        assert weights(unmerged, technique) == pytest.approx(
+            weights(merged_result, technique), abs=0.02
+        )
+
+
+def test_lora_layers_can_be_retrained_and_a_merged_twin_swapped(
+    trained: Setup, adapted: dict[str, Any]
+) -> None:
+    model = adapted["memorised"]
+    given = {**trained.both, "memorised": model, "original": merged(adapted["original"])}
+    with bit_identical(model.get_base_model()):
+        result = memloc.localise(
+            **given,
+            pretrained=trained.pretrained,
+            methods=("swapping", "retraining", "weight-change"),
+            explain=False,
+            **QUICK,
+        )
+    assert result.techniques == ("swapping", "retraining")
+    assert result.skipped["weight-change"].endswith("use merge_and_unload()")
+    whole = memloc.localise(
+        **{**trained.both, "memorised": merged(model)},
+        pretrained=trained.pretrained,
+        methods="retraining",
+        explain=False,
+        **QUICK,
+    )
+    # A window that is reset has no adapters, so the same is trained in both.
+    alike = result.windows[result.windows["technique"] == "retraining"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(alike, whole.windows, atol=0.1, rtol=0)
+
+
+def test_learned_prompts_are_refused_in_words(trained: Setup) -> None:
+    config = peft.PromptTuningConfig(task_type="SEQ_CLS", num_virtual_tokens=2)
+    model = peft.get_peft_model(tiny_model("bert", layers=3), config)
+    with pytest.raises(ModelError, match=r"has learned a prompt .* which is not in its layers"):
+        memloc.localise(**{**trained.both, "memorised": model})
