@@ -31,13 +31,14 @@ from memloc.config import (
     ShapleyConfig,
     TechniquesConfig,
     TrainingConfig,
+    Unit,
 )
 from memloc.errors import MemlocError
 from memloc.execution.costs import passes
 from memloc.execution.job import Job, peak_memory
 from memloc.execution.progress import Progress
 from memloc.explain import possible_parts
-from memloc.methods import find_method, usable_methods
+from memloc.methods import check_unit, find_method, usable_methods
 from memloc.methods.base import Context, Tables
 from memloc.report.summary import finish, summarise_methods
 from memloc.results import with_texts
@@ -68,6 +69,7 @@ def localise(
     seed: int = 1,
     methods: str | Sequence[str] | None = None,
     window_sizes: str | Sequence[int] | None = None,
+    unit: Unit = "layer",
     retrain_epochs: int = 5,
     retrain_tail: RetrainedTail = "norm+head",
     frozen_dropout: bool = False,
@@ -116,6 +118,7 @@ def localise(
         seed: Chooses clean examples, and the order of retraining.
         methods: Techniques; None takes the usual four.
         window_sizes: Sizes of the windows to change; None takes all.
+        unit: What of a layer is changed: all of it, its `attention`, or the rest, its `mlp`.
         retrain_epochs: Passes over the clean data per window.
         retrain_tail: What learns beside the window.
         frozen_dropout: Dropout in frozen layers too.
@@ -151,6 +154,7 @@ def localise(
     with spoken():
         techniques = TechniquesConfig.make(
             window_sizes=sizes_of(window_sizes),
+            unit=unit,
             retraining=RetrainingConfig.make(
                 epochs=retrain_epochs, tail=retrain_tail, frozen_dropout=frozen_dropout
             ),
@@ -184,6 +188,7 @@ def localise(
             techniques,
         ) as found:
             chosen_windows(found.context.n_layers, techniques.window_sizes)
+            check_unit(names, unit, found.context.model("memorised").unit_problem)
             possible, skipped = sort_out(names, found, techniques)
             parts, unexplained = _parts(explain, found)
             for sentence in (*broken, *(f"no {name}: {why}" for name, why in skipped.items())):
@@ -241,8 +246,8 @@ def _compute(
                 continue
             progress.finish(job)
             seconds = round(time.perf_counter() - started, 3)
-            passes = spent.get("block_passes")
-            costs.append({"job": name, "seconds": seconds, "block_passes": passes})
+            block_passes = spent.get("block_passes")
+            costs.append({"job": name, "seconds": seconds, "block_passes": block_passes})
             for table, rows in tables.items():
                 gathered.setdefault(table, []).append(rows)
     if "layers" not in gathered:

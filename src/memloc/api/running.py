@@ -32,6 +32,7 @@ from memloc.config import (
     ShapleyConfig,
     TechniquesConfig,
     TrainingConfig,
+    Unit,
 )
 from memloc.errors import DataError, MemlocError, StoreError
 from memloc.execution.progress import Progress
@@ -68,6 +69,7 @@ def run(
     device: Device = "auto",
     methods: str | Sequence[str] = DEFAULT_METHODS,
     window_sizes: str | Sequence[int] | None = None,
+    unit: Unit = "layer",
     retrain_epochs: int = 5,
     retrain_tail: RetrainedTail = "norm+head",
     frozen_dropout: bool = False,
@@ -129,6 +131,7 @@ def run(
         device: Where to compute.
         methods: Techniques.
         window_sizes: Sizes of the windows to change; None takes all.
+        unit: What of a layer is changed: all of it, its `attention`, or the rest, its `mlp`.
         retrain_epochs: Passes over the clean data per window.
         retrain_tail: What learns beside the window.
         frozen_dropout: Dropout in frozen layers too.
@@ -227,6 +230,7 @@ def run(
             methods=names_of(methods),
             techniques=TechniquesConfig.make(
                 window_sizes=sizes_of(window_sizes),
+                unit=unit,
                 retraining=RetrainingConfig.make(
                     epochs=retrain_epochs, tail=retrain_tail, frozen_dropout=frozen_dropout
                 ),
