@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults lint bench clean
+.PHONY: demo test faults lint bench docs support clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
@@ -27,8 +27,16 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
+# The documentation as a site: open site/index.html. Broken links are errors.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# docs/support.md, from what is found in tiny models of every architecture.
+support: $(INSTALLED)
+	$(BIN)/python -m tests.models.support
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
