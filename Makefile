@@ -43,5 +43,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 		{ echo "memloc needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[demo,dev]'
+		--constraint constraints.txt --editable '.[demo,dev,docs]'
 	touch $@
