@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults lint bench clean
+.PHONY: demo test faults lint bench docs support clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
@@ -27,13 +27,21 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
+# The documentation as a site: open site/index.html. Broken links are errors.
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# docs/support.md, from what is found in tiny models of every architecture.
+support: $(INSTALLED)
+	$(BIN)/python -m tests.models.support
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "memloc needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[demo,dev]'
+		--constraint constraints.txt --editable '.[demo,dev,docs]'
 	touch $@
