@@ -1,0 +1,94 @@
+"""The documentation as a site: it builds without a warning, and holds together without a network."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT
+
+pytestmark = pytest.mark.xdist_group("docs")
+
+
+class Page(HTMLParser):
+    """Links, loaded files and anchors of a page, and its text without code."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+        self.anchors: set[str] = set()
+        self.paragraphs: list[str] = []
+        self._within = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = {name: value or "" for name, value in attrs}
+        self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if values.get("src") or (tag == "link" and values.get("rel") == "stylesheet"):
+            self.loaded.append(values.get("src") or values["href"])
+        if tag == "p":
+            self.paragraphs.append("")
+        self._within = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._within == "p":
+            self.paragraphs[-1] += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    names = [f"{Path(page).stem}.html" for page in PAGES if page.startswith("docs/")]
+    return {name: Page((site / name).read_text(encoding="utf-8")) for name in names}
+
+
+def test_links_and_images_lead_somewhere(site: Path, pages: dict[str, Page]) -> None:
+    broken = []
+    for name, page in pages.items():
+        for link in (*page.links, *page.loaded):
+            address = urlsplit(link)
+            if address.scheme or address.netloc:
+                continue
+            target = unquote(address.path) or name
+            if not (site / target).is_file():
+                broken.append((name, link))
+            elif address.fragment and address.fragment not in pages.get(target, page).anchors:
+                broken.append((name, link))
+    assert not broken
+
+
+def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:
+    loaded = {link for page in pages.values() for link in page.loaded}
+    assert loaded
+    assert not {link for link in loaded if urlsplit(link).scheme or urlsplit(link).netloc}
+
+
+def test_lists_and_tables_are_not_taken_for_text(pages: dict[str, Page]) -> None:
+    # Markdown is read with other rules here than on GitHub: a list needs an empty line before it.
+    looks_like = re.compile(r"^(- |\d+\. |\|)", flags=re.MULTILINE)
+    wrong = [(n, t) for n, page in pages.items() for t in page.paragraphs if looks_like.search(t)]
+    assert not wrong
