@@ -1,0 +1,117 @@
+"""Memorisation over training time: which techniques look at checkpoints, and what they found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from memloc.analysis.over_time import (
+    WEIGHTED,
+    Examined,
+    checkpoint_layer_table,
+    checkpoint_table,
+    checkpoint_window_table,
+)
+from memloc.execution.job import Job
+from memloc.execution.plan import RunPlan
+from memloc.explain import possible_parts
+from memloc.methods import TooFewExamples, check_enough_examples, pooling_allows
+
+if TYPE_CHECKING:
+    from memloc.store.store import Store
+
+PART = "centroids"
+NOTEWORTHY = 1.0
+"""Work of the checkpoints, as a share of all other, from which on the user is told beforehand."""
+
+
+def possible_at_checkpoints(
+    examples: pd.DataFrame, pooling: str
+) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
+    """Techniques and parts of the explanation that can look at checkpoints.
+
+    Args:
+        examples: The training examples.
+        pooling: Where the head of the model reads.
+
+    Returns:
+        Techniques, parts, and a sentence on each that is not possible.
+    """
+    names, reasons = [], []
+    noisy = int(examples["noisy"].sum())
+    for name in pooling_allows(WEIGHTED, pooling):
+        try:
+            check_enough_examples((name,), noisy, len(examples) - noisy)
+        except TooFewExamples as error:
+            reasons.append(f"checkpoints are not probed: {str(error).split(';')[0]}")
+        else:
+            names.append(name)
+    parts, _ = possible_parts(None, examples, pooling)
+    return tuple(names), tuple(part for part in parts if part == PART), reasons
+
+
+def checkpoint_jobs(plan: RunPlan) -> list[Job]:
+    """The jobs that there would not be without checkpoints."""
+    usual = {
+        job.key
+        for s in plan.seeds
+        for job in (*s.trainings.values(), *s.parts, *s.methods.values(), *s.explanations.values())
+    }
+    if plan.frozen is not None:
+        usual.add(plan.frozen.key)
+    return [job for job in plan.jobs if job.key not in usual]
+
+
+def cost_words(plan: RunPlan, facts: dict[str, Any]) -> str | None:
+    """What checkpoints cost, if that is much compared with the rest; None if it is not."""
+    more = checkpoint_jobs(plan)
+    keys = {job.key for job in more}
+    rest = sum(job.cost for job in plan.jobs if job.key not in keys)
+    times = sum(job.cost for job in more) / rest if rest else 0.0
+    if times < NOTEWORTHY:
+        return None
+    epochs = len(plan.seeds[0].checkpoints)
+    kept = sum(len(job.identity["snapshots"]) for s in plan.seeds for job in s.snapshots)
+    size = 4 * facts["trained_parameters"] * kept
+    return (
+        f"{epochs} checkpoints take about {times:.0f} times the work of the rest of this run, and "
+        f"their weights about {size / 1e9:.1f} GB; a smaller number for --checkpoints costs less"
+    )
+
+
+def collect_checkpoints(
+    plan: RunPlan, store: Store, history: pd.DataFrame | None
+) -> dict[str, pd.DataFrame]:
+    """The tables of all checkpoints whose jobs are in the store; empty without checkpoints."""
+    found = []
+    for jobs in plan.seeds:
+        for epoch, at in jobs.checkpoints.items():
+            accuracy = _accuracy(history, jobs.seed, epoch)
+            if not accuracy:
+                continue  # its training failed
+            tables: dict[str, list[pd.DataFrame]] = {}
+            for job in (*at.methods.values(), *at.explanations.values()):
+                if store.has(*job.artefact):
+                    artefact = store.open(*job.artefact)
+                    for name in ("layers", "windows", "centroids", "events"):
+                        if f"{name}.parquet" in artefact.manifest["files"]:
+                            tables.setdefault(name, []).append(artefact.table(f"{name}.parquet"))
+            joined = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
+            found.append(Examined(jobs.seed, epoch, accuracy, **joined))
+    if not found:
+        return {}
+    return {
+        "checkpoints": checkpoint_table(found),
+        "checkpoint_layers": checkpoint_layer_table(found),
+        "checkpoint_windows": checkpoint_window_table(found),
+    }
+
+
+def _accuracy(history: pd.DataFrame | None, seed: int, epoch: int) -> dict[str, float]:
+    if history is None:
+        return {}
+    rows = history[
+        (history["state"] == "memorised") & (history["seed"] == seed) & (history["epoch"] == epoch)
+    ]
+    return {str(k): float(v) for k, v in zip(rows["split"], rows["accuracy"], strict=True)}
