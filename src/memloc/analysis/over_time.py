@@ -2,9 +2,11 @@
 
 How much is memorised at an epoch is not the share of flipped labels that θ_M gives then: before it
 has learned anything, it gives half of those of a task with two classes. What counts is what θ_M
-loses with all its layers taken from θ_O of the same epoch, which has never seen a flipped label:
+loses with all its layers taken from θ_O of the same epoch, which has never seen a flipped label,
+and loses of them more than of the clean ones (which are lost if the layers do not fit):
 
-    in_layers = share of flipped labels θ_M gives − share it gives with all layers of θ_O
+    lost      = accuracy of θ_M − accuracy of θ_M with all layers of θ_O
+    in_layers = lost of the flipped labels − what is lost of the clean ones, if anything
 
 Below `ENOUGH` there is nothing to localise yet. Weights of layers are noise then, so they are
 missing, not small.
@@ -56,8 +58,12 @@ class Examined:
         """Share of flipped labels that layers of θ_O take away; NaN if swapping is missing."""
         if self.windows is None:
             return math.nan
-        full = self.windows["size"] == self.windows["size"].max()
-        return float(self.accuracy["noisy"] - (1 - self.windows.loc[full, "noisy_error"].iloc[0]))
+        full = self.windows[self.windows["size"] == self.windows["size"].max()]
+        lost = {
+            group: self.accuracy[group] - (1 - float(full[f"{group}_error"].iloc[0]))
+            for group in ("noisy", "clean")
+        }
+        return lost["noisy"] - max(0.0, lost["clean"])
 
     @property
     def enough(self) -> bool:

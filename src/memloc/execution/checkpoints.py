@@ -30,7 +30,7 @@ def snapshots_of(training: Job, epochs: Sequence[int]) -> Job:
     """
     return replace(
         training,
-        title=f"{training.title}, again for checkpoints",
+        title=f"{training.title}, checkpoints",
         identity={**training.identity, "snapshots": sorted(epochs)},
         needs={**training.needs, "trained": training.artefact},
         cost=training.cost * max(epochs) / training.identity["training"]["epochs"],
