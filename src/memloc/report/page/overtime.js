@@ -3,7 +3,7 @@
 const OVER_TIME = {
   swapping: { title: 'Swapping', line: 'M-CoG', lede: 'Weight of each layer when layers are taken from the twin of the same epoch.' },
   probing: { title: 'Probing', line: 'M-CoG', lede: 'Gain of a probe for flipped labels from one layer to the next.' },
-  centroids: { title: 'Centroids', line: 'crossing', lede: 'Where flipped examples are on average: the stronger the colour, the nearer to their new class.' },
+  centroids: { title: 'Centroids', line: 'crossing', lede: 'The stronger the colour, the nearer flipped examples are to their new class.' },
 };
 
 function whenSection() {
@@ -27,15 +27,15 @@ function overTimeFigure(found, one) {
   const words = `${title} over training time: layers by epochs. ${first
     ? `${line} ${decimal(first[1])} at epoch ${first[0]}, ${decimal(last[1])} at epoch ${last[0]}.`
     : `No ${line}.`}`;
-  return figure(title, `${lede} The line is the ${line === 'M-CoG' ? 'centre of gravity (M-CoG)' : 'layer in which they cross to it'}.`,
+  return figure(title, `${lede} The line is the ${line === 'M-CoG' ? 'centre of gravity (M-CoG)' : 'layer in which they cross'}.`,
     chart((width) => drawOverTime(found, one, width, words)));
 }
 
 function drawOverTime(found, one, width, words) {
   const n = currentRun().layers;
   const columns = found.epochs.length;
-  const [left, top, bottom] = [30, 6, 44];
-  const step = (width - left) / columns;
+  const [left, right, top, bottom] = [30, 8, 6, 44];
+  const step = (width - left - right) / columns;
   const tall = Math.min(30, Math.max(9, 260 / n));
   const under = top + n * tall;
   const svg = frame(width, under + bottom, words, { role: 'group', 'data-over-time': one.technique });
@@ -55,16 +55,29 @@ function drawOverTime(found, one, width, words) {
       value, level: known(value) ? (one.measure === 'position' ? 1 - value : value / most) : null,
       layer: i + 1, row: n - 1 - i, column, x, y: y(i + 1) - tall / 2, step, tall,
     })));
-    if (one.values[column].every((value) => !known(value)) && step >= 9) {
-      const place = [x + step / 2 + 4, (top + under) / 2];
-      svg.append(label(...place, 'not yet', { class: 'small not-yet', 'text-anchor': 'middle', transform: `rotate(-90 ${place.join(' ')})` }));
-    }
   });
-  svg.append(label(width, under + 36, 'epoch', { 'text-anchor': 'end', class: 'axis' }), label(0, under + 36, '↑ layer', { class: 'axis' }));
+  notYet(svg, one, { left, step, middle: (top + under) / 2 });
+  svg.append(label(width - right, under + 36, 'epoch', { 'text-anchor': 'end', class: 'axis' }), label(0, under + 36, '↑ layer', { class: 'axis' }));
   const points = one.centres.map((centre, column) => [left + (column + 0.5) * step, known(centre) ? y(centre) : null]);
   svg.append(s('path', { d: lineOf(points), class: 'centre-line under' }), s('path', { d: lineOf(points), class: 'centre-line' }));
-  points.forEach(([x, at]) => { if (known(at)) svg.append(s('circle', { cx: x, cy: at, r: 3.5, class: 'centre-point' })); });
+  points.forEach(([x, at]) => { if (known(at) && step >= 10) svg.append(s('circle', { cx: x, cy: at, r: 3.5, class: 'centre-point' })); });
   return roving(svg);
+}
+
+// One name for each stretch of epochs without weights; upright where it is narrow.
+function notYet(svg, one, { left, step, middle: y }) {
+  const missing = one.values.map((layers) => layers.every((value) => !known(value)));
+  for (let from = 0; from < missing.length; from++) {
+    if (!missing[from]) continue;
+    let to = from;
+    while (missing[to + 1]) to++;
+    const x = left + ((from + to + 1) / 2) * step;
+    const narrow = (to - from + 1) * step < 56;
+    svg.append(label(x + (narrow ? 4 : 0), y, 'not yet', {
+      class: 'small not-yet', 'text-anchor': 'middle', transform: narrow ? `rotate(-90 ${x + 4} ${y})` : null,
+    }));
+    from = to;
+  }
 }
 
 function overTimeCell(one, at, cell) {
