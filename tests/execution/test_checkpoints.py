@@ -354,9 +354,7 @@ def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
         config = RunConfig(checkpoints=wanted, methods=("swapping",))
         at = (("swapping", "probing"), ("centroids",))
         place = ("data", "d" * 32), source, 12, {"device": "cpu"}
-        plan = plan_run(
-            config, *place, at_checkpoints=at, trained=lambda _: trained
-        )
+        plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)
         return cost_words(plan, facts)
 
     assert words(2) is None
