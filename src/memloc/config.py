@@ -277,8 +277,8 @@ class RunConfig(Frozen):
         if value is None or value == EVERY_EPOCH or (number and value >= 2):
             return value
         raise ConfigError(
-            f"--checkpoints {value} is not possible: give a number of epochs from 2 up, or "
-            f"{EVERY_EPOCH}"
+            f"--checkpoints {value or repr(value)} is not possible: give a number of epochs from 2 "
+            f"up, or {EVERY_EPOCH}"
         )
 
     @model_validator(mode="after")

@@ -78,7 +78,8 @@ def run(
     with LocalExecutor(store, workers or default_workers(device)) as executor:
         planned = plan(prepared, supplies, executor, where)
         if config.checkpoints is not None:
-            words = cost_words(planned.plan, supplies.facts(config.model, executor))
+            facts = supplies.facts(config.model, executor)
+            words = cost_words(planned.plan, facts, lambda artefact: store.has(*artefact))
             if words is not None:
                 progress.note(words)
         outcome = executor.execute(planned.jobs, progress)

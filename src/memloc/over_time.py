@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ from memloc.execution.job import Job
 from memloc.execution.plan import RunPlan
 from memloc.explain import possible_parts
 from memloc.methods import TooFewExamples, check_enough_examples, pooling_allows
+from memloc.report.sweep_terminal import disk
 
 if TYPE_CHECKING:
     from memloc.store.store import Store
@@ -63,20 +65,31 @@ def checkpoint_jobs(plan: RunPlan) -> list[Job]:
     return [job for job in plan.jobs if job.key not in usual]
 
 
-def cost_words(plan: RunPlan, facts: dict[str, Any]) -> str | None:
-    """What checkpoints cost, if that is much compared with the rest; None if it is not."""
+def cost_words(
+    plan: RunPlan, facts: dict[str, Any], done: Callable[[tuple[str, str]], bool]
+) -> str | None:
+    """What checkpoints cost, if that is much compared with the rest; None if it is not.
+
+    Args:
+        plan: Of a run with checkpoints.
+        facts: On the model, as the job `model` finds them.
+        done: Whether an artefact is in the store already.
+    """
     more = checkpoint_jobs(plan)
+    if all(done(job.artefact) for job in more):
+        return None
     keys = {job.key for job in more}
     rest = sum(job.cost for job in plan.jobs if job.key not in keys)
     times = sum(job.cost for job in more) / rest if rest else 0.0
     if times < NOTEWORTHY:
         return None
+    work = "as much work as" if times < 1.5 else f"{times:.0f} times the work of"
     epochs = len(plan.seeds[0].checkpoints)
     kept = sum(len(job.identity["snapshots"]) for s in plan.seeds for job in s.snapshots)
     size = 4 * facts["trained_parameters"] * kept
     return (
-        f"{epochs} checkpoints take about {times:.0f} times the work of the rest of this run, and "
-        f"their weights about {size / 1e9:.1f} GB; a smaller number for --checkpoints costs less"
+        f"{epochs} checkpoints are about {work} the rest of this run, and their weights take about "
+        f"{disk(size)}; a smaller number for --checkpoints costs less"
     )
 
 

@@ -350,18 +350,19 @@ def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
     source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
     facts = {"trained_parameters": 1_000_000}
 
-    def words(wanted: Any, trained: bool = False) -> str | None:
+    def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
         config = RunConfig(checkpoints=wanted, methods=("swapping",))
         at = (("swapping", "probing"), ("centroids",))
         place = ("data", "d" * 32), source, 12, {"device": "cpu"}
         plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)
-        return cost_words(plan, facts)
+        return cost_words(plan, facts, lambda _: done)
 
     assert words(2) is None
     said = words("every_epoch")
     assert said is not None
-    assert said.startswith("50 checkpoints take about ")
-    assert "their weights about 0.4 GB" in said
+    assert said.startswith("50 checkpoints are about ")
+    assert "times the work of the rest of this run, and their weights take about 392 MB" in said
+    assert words("every_epoch", done=True) is None
     # Trainings that were done before are repeated, which is more work.
     more = words("every_epoch", trained=True)
     assert more is not None

@@ -159,7 +159,7 @@ def show_over_time(summary: dict[str, Any], console: Console) -> None:
 def checkpoint_rows(epochs: list[dict[str, Any]]) -> Table:
     """One line per checkpoint; of many, evenly spread ones with the first and the last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    heads = ("\nepoch", "flipped\nlabels", "of these\nin layers", "clean\nlabels", "valida-\ntion")
+    heads = ("\nepoch", "flipped\nlabels", "in the\nlayers", "clean\nlabels", "valida-\ntion")
     centres = ("M-CoG\nswapping", "M-CoG\nprobing", "crossing\n(layer)")
     for head in (*heads, *centres):
         table.add_column(head, justify="right", no_wrap=True)

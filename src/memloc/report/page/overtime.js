@@ -91,7 +91,7 @@ function overTimeCell(one, at, cell) {
   const content = () => [`Epoch ${at.epoch}, layer ${cell.layer}`, [
     [one.measure, value],
     [OVER_TIME[one.technique].line, known(one.centres[cell.column]) ? decimal(one.centres[cell.column]) : '–'],
-    ['flipped labels given', percent(at.memorised)], ['of these in the layers', percent(at.in_layers)],
+    ['flipped labels given', percent(at.memorised)], ['stored in the layers', percent(at.in_layers)],
   ]];
   return explain(s('g', {
     class: 'cell', role: 'img', tabindex: '-1', 'data-key': `${cell.row}-${cell.column}`, 'data-row': cell.row, 'data-column': cell.column,
@@ -102,7 +102,7 @@ function overTimeCell(one, at, cell) {
 function overTimeNumbers(found) {
   const lines = found.techniques.map((one) => [one, `${one.technique}: ${OVER_TIME[one.technique].line}`]);
   return numbersTable(
-    ['epoch', 'flipped labels given', 'of these in the layers', 'clean labels', 'validation', ...lines.map(([, name]) => name)],
+    ['epoch', 'flipped labels given', 'stored in the layers', 'clean labels', 'validation', ...lines.map(([, name]) => name)],
     found.epochs.map((at, i) => [at.epoch, percent(at.memorised), percent(at.in_layers), percent(at.clean_accuracy),
       percent(at.validation_accuracy), ...lines.map(([one]) => decimal(one.centres[i]))]),
     'Memorisation over training time');
