@@ -30,7 +30,12 @@ from memloc.explain import possible_parts
 from memloc.generalise import HalfSplits, collect_splits, further_rounds
 from memloc.methods import check_enough_examples, check_pooling, usable_methods
 from memloc.models.names import ModelSource
-from memloc.over_time import collect_checkpoints, cost_words, possible_at_checkpoints
+from memloc.over_time import (
+    checkpoint_costs,
+    collect_checkpoints,
+    cost_words,
+    possible_at_checkpoints,
+)
 from memloc.report.summary import summarise_run
 from memloc.results import made_from, with_texts, write_results
 from memloc.store.store import Store, key_of
@@ -296,6 +301,8 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
                 outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))
                 for file in artefact.manifest["files"]:
                     add(file.removesuffix(".parquet"), jobs.seed, artefact.table(file))
+    for seed, costs in checkpoint_costs(plan, store):
+        outcomes.append(_outcome(seed, "checkpoints", {"costs": costs}, {}))
     tables = {
         name: pd.concat([part for part in of_name if len(part)] or of_name[:1], ignore_index=True)
         for name, of_name in parts.items()

@@ -41,6 +41,11 @@ def possible_at_checkpoints(
         Techniques, parts, and a sentence on each that is not possible.
     """
     names, reasons = [], []
+    if pooling == "other":
+        reasons.append(
+            "checkpoints are only swapped, as the head of this model does not read the first or "
+            "the last token alone"
+        )
     noisy = int(examples["noisy"].sum())
     for name in pooling_allows(WEIGHTED, pooling):
         try:
@@ -119,6 +124,24 @@ def collect_checkpoints(
         "checkpoint_layers": checkpoint_layer_table(found),
         "checkpoint_windows": checkpoint_window_table(found),
     }
+
+
+def checkpoint_costs(plan: RunPlan, store: Store) -> list[tuple[int, dict[str, float]]]:
+    """By seed: what its checkpoints cost in all, beside the trainings and what a run has anyway."""
+    own = {job.key for job in checkpoint_jobs(plan)}
+    found = []
+    for jobs in plan.seeds:
+        spent = [
+            store.open(*job.artefact).manifest["costs"]
+            for at in jobs.checkpoints.values()
+            for job in at.all
+            if job.key in own and store.has(*job.artefact)
+        ]
+        if spent:
+            sums = {k: sum(cost.get(k) or 0 for cost in spent) for k in ("seconds", "block_passes")}
+            peak = max(cost.get("peak_memory_bytes") or 0 for cost in spent)
+            found.append((jobs.seed, {**sums, "peak_memory_bytes": peak}))
+    return found
 
 
 def _accuracy(history: pd.DataFrame | None, seed: int, epoch: int) -> dict[str, float]:

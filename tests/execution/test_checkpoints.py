@@ -39,7 +39,7 @@ from memloc.methods.base import Context
 from memloc.methods.probing import Probing
 from memloc.models.blocks import BlockModel
 from memloc.models.names import ModelSource
-from memloc.over_time import cost_words
+from memloc.over_time import cost_words, possible_at_checkpoints
 from memloc.store.store import Store, key_of
 from memloc.supplies import Supplies
 from memloc.training.learners import WholeModel
@@ -231,8 +231,12 @@ def test_a_run_without_checkpoints_shares_everything_with_one_that_has_them(benc
     assert "over_time" not in result.summary
     assert result.folder != bench.result.folder
     assert not (result.folder / "checkpoints.parquet").exists()
+    costs = bench.result.tables["costs"]
+    assert costs["job"].tolist()[-1] == "checkpoints"
+    assert costs["seconds"].iloc[-1] > 0
     for name, found in result.tables.items():
-        pd.testing.assert_frame_equal(found, bench.result.tables[name])
+        other = costs[:-1] if name == "costs" else bench.result.tables[name]
+        pd.testing.assert_frame_equal(found, other, check_dtype=name != "costs")
 
 
 def test_keys_of_runs_without_checkpoints_are_what_they_were_before_there_were_any() -> None:
@@ -344,6 +348,22 @@ def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str
     assert str(error.value).startswith(words)
     with pytest.raises(ConfigError, match="training has 1 epoch, and"):
         RunConfig.make(training=TrainingConfig(epochs=1), checkpoints="every_epoch")
+
+
+def test_what_model_or_data_do_not_allow_is_left_out_in_words(bench: Bench) -> None:
+    examples = bench.task.train
+    both = (("swapping", "probing"), ("centroids",))
+    assert possible_at_checkpoints(examples, "first") == (*both, [])
+    names, parts, reasons = possible_at_checkpoints(examples, "other")
+    assert (names, parts) == (("swapping",), ())
+    assert len(reasons) == 1
+    assert reasons[0].startswith("checkpoints are only swapped, as the head of this model")
+    few = examples[~examples["noisy"] | (examples["noisy"].cumsum() <= 9)]
+    names, _, reasons = possible_at_checkpoints(few, "first")
+    assert names == ("swapping",)
+    assert reasons == [
+        "checkpoints are not probed: probing needs at least 10 noisy examples and there are 9"
+    ]
 
 
 def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
