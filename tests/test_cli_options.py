@@ -31,6 +31,7 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.errors import MemlocError
+from tests.conftest import assert_one_sentence
 
 # --- values ------------------------------------------------------------------------------------
 
@@ -92,6 +93,21 @@ def test_bytes_are_read_with_their_unit(text: str, size: int) -> None:
 def test_what_is_not_a_number_of_bytes_is_refused(text: str) -> None:
     with pytest.raises(MemlocError, match=re.escape(f"--cache-memory {text!r} is not a size such")):
         parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("1",), "--checkpoints 1 is not possible: give a number of epochs from 2 up, or every_ep"),
+        (("-3",), "--checkpoints -3 is not possible"),
+        (("2.5",), "--checkpoints 2.5 is not possible"),
+        (("often",), "--checkpoints often is not possible"),
+        (("",), "--checkpoints '' is not possible"),
+        (("9", "--epochs", "3"), "--checkpoints 9 is not possible: training has 3 epochs, and"),
+    ],
+)
+def test_checkpoints_that_make_no_sense_are_one_sentence(memloc, given, words: str) -> None:
+    assert_one_sentence(*memloc("run", "--checkpoints", *given), words)
 
 
 def test_seeds_and_names_are_read_as_lists() -> None:

@@ -182,6 +182,12 @@ BAD = {
     "my.yaml: methods is empty": "methods: []",
     "my.yaml: explain is 'maybe'; give true or false": "explain: maybe",
     "my.yaml: generalisation.split is not a setting": "generalisation: {split: 3}",
+    "my.yaml: checkpoints: often is not possible: give a number of epochs from 2 up": (
+        "checkpoints: often"
+    ),
+    "--checkpoints 9 is not possible: training has 3 epochs": (
+        SMALL + "checkpoints: 9\ntraining: {epochs: 3}"
+    ),
     "my.yaml: name is '../up', but has to be a word": "name: ../up",
     "my.yaml: execution.executor is 'cloud': input should be 'local', 'ray' or 'slurm'": (
         "execution: {executor: cloud}"

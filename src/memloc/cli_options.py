@@ -212,6 +212,11 @@ def check_workers(workers: int | None) -> None:
         raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
 
 
+def parse_checkpoints(text: str | None) -> int | str | None:
+    """`5` as a number; words as they are, since the settings know which are possible."""
+    return int(text) if text is not None and text.strip().isdecimal() else text
+
+
 def parse_seeds(text: str) -> tuple[int, ...]:
     """`1,2,3` as numbers.
 

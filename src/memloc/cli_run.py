@@ -44,6 +44,7 @@ from memloc.cli_options import (
     check_workers,
     option,
     parse_bytes,
+    parse_checkpoints,
     parse_names,
     parse_seeds,
     techniques_from,
@@ -163,6 +164,14 @@ def run_command(
             EXPLANATION,
         ),
     ] = None,
+    checkpoints: Annotated[
+        str | None,
+        option(
+            "--checkpoints",
+            "Also look at the model on its way: at so many epochs, or every_epoch.",
+            EXPLANATION,
+        ),
+    ] = None,
     runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
     workers: Annotated[
         int | None, option("--workers", "Processes, each with one thread (default: cores).")
@@ -223,6 +232,7 @@ def run_command(
         techniques=techniques,
         explain=explain,
         generalisation=halves if generalisation else None,
+        checkpoints=parse_checkpoints(checkpoints),
         device=device,
     )
     check_method_names(config.methods)

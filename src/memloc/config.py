@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from memloc.errors import MemlocError
 
@@ -22,6 +22,8 @@ Norm = Literal["L1", "L2"]
 Unit = Literal["layer", "attention", "mlp"]
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 """What units that are not whole layers are called in sentences."""
+Checkpoints = int | Literal["every_epoch"]
+EVERY_EPOCH = "every_epoch"
 
 DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
 
@@ -265,7 +267,49 @@ class RunConfig(Frozen):
     generalisation: GeneralisationConfig | None = Field(
         None, description="Half-splits; None leaves them out."
     )
+    checkpoints: Checkpoints | None = Field(
+        None,
+        description="Also look at θ_M on its way: at so many epochs, evenly spread and with the "
+        "last one, or at every epoch; None: only at the end.",
+    )
     device: Device = "auto"
+
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def check_checkpoints(cls, value: Any) -> Any:
+        """A number of epochs, or every one.
+
+        Raises:
+            ConfigError: If it is something else.
+        """
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if value is None or value == EVERY_EPOCH or (number and value >= 2):
+            return value
+        raise ConfigError(
+            f"--checkpoints {value or repr(value)} is not possible: give a number of epochs from 2 "
+            f"up, or {EVERY_EPOCH}"
+        )
+
+    @model_validator(mode="after")
+    def _check_epochs(self) -> Self:
+        wanted, epochs = self.checkpoints, self.training.epochs
+        least = 2 if wanted == EVERY_EPOCH else wanted
+        if least is not None and epochs < int(least):
+            raise ConfigError(
+                f"--checkpoints {wanted} is not possible: training has {epochs} "
+                f"epoch{'s' * (epochs > 1)}, and there is one checkpoint per epoch at most; "
+                "use fewer, or more --epochs"
+            )
+        return self
+
+    @property
+    def checkpoint_epochs(self) -> tuple[int, ...]:
+        """The epochs after which θ_M is looked at; the last is the end. Empty: no checkpoints."""
+        if self.checkpoints is None:
+            return ()
+        epochs = self.training.epochs
+        count = epochs if self.checkpoints == EVERY_EPOCH else int(self.checkpoints)
+        return tuple(round(epochs * number / count) for number in range(1, count + 1))
 
 
 class ControlledModel(Frozen):

@@ -30,6 +30,12 @@ from memloc.explain import possible_parts
 from memloc.generalise import HalfSplits, collect_splits, further_rounds
 from memloc.methods import check_enough_examples, check_pooling, check_unit, usable_methods
 from memloc.models.names import ModelSource
+from memloc.over_time import (
+    checkpoint_costs,
+    collect_checkpoints,
+    cost_words,
+    possible_at_checkpoints,
+)
 from memloc.report.summary import summarise_run
 from memloc.results import made_from, with_texts, write_results
 from memloc.store.store import Store, key_of
@@ -76,6 +82,11 @@ def run(
     where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
     with LocalExecutor(store, workers or default_workers(device)) as executor:
         planned = plan(prepared, supplies, executor, where)
+        if config.checkpoints is not None:
+            facts = supplies.facts(config.model, executor)
+            words = cost_words(planned.plan, facts, lambda artefact: store.has(*artefact))
+            if words is not None:
+                progress.note(words)
         outcome = executor.execute(planned.jobs, progress)
         more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
     outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
@@ -179,7 +190,23 @@ def plan(
     cost = 1.0
     if label:
         cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
-    plan = plan_run(config, data, prepared.source, n_layers, where, parts, label, cost)
+    at_checkpoints: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    if config.checkpoints is not None:
+        names, of_explanation, unexamined = possible_at_checkpoints(task.train, facts["pooling"])
+        at_checkpoints = names, of_explanation
+        unexplained = [*unexplained, *unexamined]
+    plan = plan_run(
+        config,
+        data,
+        prepared.source,
+        n_layers,
+        where,
+        parts,
+        label,
+        cost,
+        at_checkpoints,
+        lambda artefact: supplies.store.has(*artefact),
+    )
     wanted = config.generalisation
     halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
     return PlannedRun(prepared, n_layers, plan, unexplained, halves)
@@ -275,6 +302,8 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
                 outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))
                 for file in artefact.manifest["files"]:
                     add(file.removesuffix(".parquet"), jobs.seed, artefact.table(file))
+    for seed, costs in checkpoint_costs(plan, store):
+        outcomes.append(_outcome(seed, "checkpoints", {"costs": costs}, {}))
     tables = {
         name: pd.concat([part for part in of_name if len(part)] or of_name[:1], ignore_index=True)
         for name, of_name in parts.items()
@@ -282,7 +311,7 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
     if "examples" in tables:
         tables["examples"] = with_texts(tables["examples"], task.train, task.labels)
     tables["costs"] = pd.DataFrame(outcomes)
-    return tables
+    return tables | collect_checkpoints(plan, store, tables.get("history"))
 
 
 def _outcome(

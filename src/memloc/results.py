@@ -23,6 +23,7 @@ TABLES = (
     *("retraining", "failures", "history", "costs"),
     *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
     *("memorisation_map", "shapley", "example_shapley", "patching", "example_patching"),
+    *("checkpoints", "checkpoint_layers", "checkpoint_windows"),
     *("accuracy", "gradient_choices", "trainings", "attempts"),
 )
 """Names of all tables that a result may have."""

@@ -210,6 +210,7 @@ def _cells(
                     **{key: grid.get(key, {}) for key in ("training", "techniques")},
                     **{key: grid.get(key) for key in ("seeds", "methods", "generalisation")},
                     "explain": grid.get("explain"),
+                    "checkpoints": grid.get("checkpoints"),
                     "data": merge(grid.get("data", {}), task),
                     "model": model,
                 }
@@ -239,6 +240,7 @@ def _run_config(
         training=_training(settings["model"], settings["training"]),
         techniques=TechniquesConfig.make(**settings["techniques"]),
         explain=settings["explain"],
+        checkpoints=settings["checkpoints"],
         generalisation=None if halves is None else GeneralisationConfig.make(**halves),
         device=execution.device,
         **{key: tuple(value) for key, value in given.items()},

@@ -14,6 +14,7 @@ import pytest
 from memloc.analysis.windows import all_windows
 from memloc.report.page import write_report
 from tests.report.folders import HOSTILE, undoing, write_full_localised, write_full_run
+from tests.report.over_time_folders import add_checkpoints
 from tests.result_folders import straight, write_run
 
 LAYERS, NOISY, SEEDS = 4, 45, (1, 2, 3)
@@ -124,6 +125,36 @@ def test_a_key_figure_says_what_it_means(visit: Visit, report: Path, by: str) ->
     figure = page.locator(".key-figure", has_text="centre of gravity")
     getattr(figure, by)()
     assert "2.5 would be the middle" in page.locator("#tip").inner_text()
+
+
+def test_checkpoints_are_a_map_of_layers_and_epochs_for_pointer_and_keyboard(
+    visit: Visit, tmp_path: Path
+) -> None:
+    folder = add_checkpoints(write_full_run(tmp_path, seeds=(1, 2)))
+    page = visit(write_report(folder))
+    parts = page.locator("main > section").evaluate_all("s => s.map(x => x.id)")
+    assert parts == ["found", "training", "where", "when", "how", "examples", "made"]
+    assert page.locator("[data-over-time]").count() == 3
+    swapping = page.locator("[data-over-time=swapping]")
+    assert swapping.locator(".cell").count() == LAYERS * 3
+    assert swapping.get_by_text("not yet").count() == 1
+    assert page.locator("[data-over-time=centroids]").get_by_text("not yet").count() == 0
+    assert "Memorisation starts between epochs 2 and 6" in page.locator("#when").inner_text()
+    swapping.locator('[data-row="0"][data-column="1"]').hover()
+    words = page.locator("#tip").inner_text()
+    assert "Epoch 4, layer 4" in words
+    assert "1.000" in words
+    page.locator('[data-over-time=swapping] [tabindex="0"]').focus()
+    for key, place in (
+        ("ArrowRight", "Epoch 4"),
+        ("ArrowRight", "Epoch 6"),
+        ("ArrowUp", "Epoch 6"),
+    ):
+        page.keyboard.press(key)
+        assert place in page.locator("#tip").inner_text()
+    page.select_option("[data-choice=Seed]", label="seed 2")
+    assert swapping.locator("circle").count() == 1  # its centre is known at the end alone
+    assert fits(page)
 
 
 def test_a_cell_filters_the_table_to_what_its_windows_undo(visit: Visit, report: Path) -> None:

@@ -184,6 +184,28 @@ def write_tables(
                     "centroids", seed, model=state, layer=every, group=group, count=50,
                     mean=mean + random.normal(0, 0.02, layers), low=mean - apart, high=mean + apart,
                 )  # fmt: skip
+        for epoch in (10, 20, 30, 40, 50):
+            early = epoch == 10  # nothing to localise yet
+            centre = None if early else (deep + 0.2 - epoch / 250) * layers
+            add(
+                "checkpoints", seed, epoch=[epoch],
+                swapping_m_cog=pd.array([centre], dtype="Float64"),
+                probing_m_cog=pd.array([centre], dtype="Float64"),
+                crossing=pd.array([None if early else layers - epoch // 25], dtype="Int64"),
+            )  # fmt: skip
+            for technique, measure in (
+                ("swapping", "weight"),
+                ("probing", "weight"),
+                ("centroids", "position"),
+            ):
+                value = np.exp(-(((every - (centre or 0)) / layers) ** 2) / 0.05)
+                if technique == "centroids":
+                    value = np.clip(1 - epoch / 50 * every / layers, 0, 1)
+                add(
+                    "checkpoint_layers", seed, epoch=epoch, technique=technique, layer=every,
+                    measure=measure,
+                    value=np.nan if early and measure == "weight" else value,
+                )  # fmt: skip
     if generalisation:
         n = 400
         noisy = np.arange(n) < 60

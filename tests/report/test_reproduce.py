@@ -70,6 +70,7 @@ def test_every_setting_of_a_run_comes_back() -> None:
         generalisation=GeneralisationConfig(
             splits=4, epochs=2, learning_rate=1e-3, standard_error=0.05
         ),
+        checkpoints="every_epoch",
         device="cpu",
     )  # fmt: skip
     found = parsed(command_of(config.model_dump(mode="json"), trained=True))
@@ -85,7 +86,7 @@ def test_every_setting_of_a_run_comes_back() -> None:
         "probe_epochs": 9, "shapley_error": 0.1, "shapley_orders": 50,
         "set_option": ["mine.depth=3", 'mine.name="a b"'], "explain": False,
         "generalisation": True, "splits": 4, "split_epochs": 2, "split_rate": 1e-3,
-        "stop_at_error": 0.05, "device": "cpu",
+        "stop_at_error": 0.05, "device": "cpu", "checkpoints": "every_epoch",
     }  # fmt: skip
     assert {name: _plain(found[name]) for name in expected} == expected
     assert (str(found["data_dir"]), str(found["validation"])) == ("d", "v.csv")

@@ -29,7 +29,7 @@ def passes(kind: str, identity: Mapping[str, Any], n_layers: int) -> float:
         n_layers: Of the model.
     """
     if kind in ("train", "control"):
-        epochs = float(identity["training"]["epochs"])
+        epochs = float(max(identity.get("snapshots") or [identity["training"]["epochs"]]))
         head_only = kind == "train" and identity["state"] == "frozen"
         return 2 + 0.1 * epochs if head_only else 4.5 * epochs
     if kind == "split":

@@ -42,7 +42,8 @@ class Spent:
 
 def sort_of(kind: str, identity: Mapping[str, Any]) -> Sort:
     """What tells fast jobs from slow ones, beside their cost."""
-    what = next((identity[k] for k in ("method", "part", "role", "state") if k in identity), "")
+    named = ("snapshots", "method", "part", "role", "state")
+    what = next((identity[k] for k in named if k in identity), "")
     return kind, identity["model"]["fingerprint"], str(what)
 
 
@@ -180,6 +181,8 @@ class Estimator:
             state = job.identity["state"]
             if state == "frozen" and job.kind == "train":
                 return SMALL_RESULT  # a head alone
+            if "snapshots" in job.identity:
+                return float(4 * facts["trained_parameters"] * len(job.identity["snapshots"]))
             # θ_M is stored twice: when it had just learned the labels, and at the end.
             return float(4 * facts["trained_parameters"] * (2 if state == "memorised" else 1))
         if job.kind == "states":

@@ -19,6 +19,7 @@ from torch import Tensor
 from memloc.config import ModelConfig, TechniquesConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode
 from memloc.data.task import Task
+from memloc.execution.checkpoints import file_of
 from memloc.execution.device import pick_device
 from memloc.execution.job import Job
 from memloc.execution.tasks import read_task
@@ -35,7 +36,7 @@ _kept: dict[str, Context] = {}
 
 def context_for(job: Job, store: Store) -> Context:
     """The context of a job, perhaps that of the job before."""
-    names = ("model", "models", "training", "seed", "settings")
+    names = ("model", "models", "training", "seed", "settings", "epoch")
     needs = {role: need for role, need in job.needs.items() if not role.startswith("window:")}
     what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
     key = json.dumps(what, sort_keys=True)
@@ -130,6 +131,8 @@ def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
         return classifier
     artefact = store.open(*job.needs[role])
     name = "near_ceiling" if role == "near_ceiling" else "final"
+    if "epoch" in job.identity:
+        name = file_of(job.identity["epoch"])
     put_weights(classifier.blocks, artefact.each_tensor(f"{name}.safetensors"))
     return classifier
 

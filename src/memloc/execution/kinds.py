@@ -25,14 +25,14 @@ from memloc.execution.inputs import (
 )
 from memloc.execution.job import Job, Output, Report, peak_memory
 from memloc.execution.tasks import read_task
+from memloc.execution.train_kind import train
 from memloc.methods import find_method
 from memloc.methods.base import StatesOf, WindowedMethod
 from memloc.models.load import load_classifier
 from memloc.models.names import ModelSource
 from memloc.models.states import BATCH, states_of
 from memloc.store.store import Store
-from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.loop import fine_tune, train_on_part, training_data
+from memloc.training.loop import train_on_part
 
 
 def model(job: Job, store: Store, report: Report) -> Output:
@@ -48,35 +48,6 @@ def model(job: Job, store: Store, report: Report) -> Output:
         n_labels=2,
     )
     return Output(values={"facts": facts_of(classifier.blocks)})
-
-
-def train(job: Job, store: Store, report: Report) -> Output:
-    """Fine-tune: identity has state (original, memorised, frozen), model, training and seed."""
-    forget_context()
-    task = read_task(store, job.needs["data"])
-    config = TrainingConfig(**job.identity["training"])
-    state: str = job.identity["state"]
-    source = ModelSource(**job.where["source"])
-    classifier = load(job, task, source, new_head=True, seed=job.identity["seed"])
-    pair_format = job.identity["model"]["pair_format"]
-    sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
-    learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
-    data = training_data(task, state)
-    resume = resume_point(job, store).part("training")
-    trained = fine_tune(learner, data, config, job.identity["seed"], report, resume=resume)
-    parameters = dict(classifier.blocks.model.named_parameters())
-    # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
-    untrained = {name: parameters[name] for name in classifier.fresh - trained.final.keys()}
-    tensors = {"final": {**trained.final, **untrained}}
-    if state == "memorised":
-        # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
-        tensors["near_ceiling"] = trained.memorised_at or trained.final
-    return Output(
-        tables={"history": trained.history},
-        tensors=tensors,
-        values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
-        costs={"peak_memory_bytes": peak_memory()},
-    )
 
 
 def states(job: Job, store: Store, report: Report) -> Output:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,7 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
+from memloc.execution.checkpoints import with_checkpoints
 from memloc.execution.costs import passes
 from memloc.execution.device import pick_device
 from memloc.execution.job import Job
@@ -50,6 +51,17 @@ class SeedJobs:
     explanations: dict[str, Job]
     parts: tuple[Job, ...] = ()
     """What those need."""
+    snapshots: tuple[Job, ...] = ()
+    """The models on their way."""
+    checkpoints: dict[int, SeedJobs] = field(default_factory=dict)
+    """By epoch; the last ones are jobs of the seed itself, as far as it has them."""
+
+    @property
+    def all(self) -> list[Job]:
+        """Those of the checkpoints too, in an order in which they could run."""
+        of_checkpoints = [job for one in self.checkpoints.values() for job in one.all]
+        results = (*self.methods.values(), *self.explanations.values())
+        return [*self.trainings.values(), *self.parts, *results, *self.snapshots, *of_checkpoints]
 
 
 @dataclass(frozen=True)
@@ -71,7 +83,10 @@ class RunPlan:
         results = [
             job for s in self.seeds for job in (*s.methods.values(), *s.explanations.values())
         ]
-        return [*trainings, *frozen, *parts.values(), *results]
+        jobs = [*trainings, *frozen, *parts.values(), *results]
+        there = {job.key for job in jobs}
+        more = {job.key: job for s in self.seeds for job in s.all if job.key not in there}
+        return [*jobs, *more.values()]
 
 
 def model_job(config: ModelConfig, source: ModelSource) -> Job:
@@ -104,6 +119,7 @@ class Planner:
         label: Added to the titles of jobs and groups, where there are many plans at once.
         shared_label: Added to the titles of jobs that belong to no single trained model.
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
+        epoch: After which the trained models are looked at; None: at the end.
     """
 
     data: Artefact
@@ -117,6 +133,7 @@ class Planner:
     label: str = ""
     shared_label: str = ""
     pass_cost: float = 1.0
+    epoch: int | None = None
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
@@ -316,6 +333,8 @@ class Planner:
         common: dict[str, Any] = {"model": self._model_identity}
         if given:
             common["models"] = {role: self.given[role].fingerprint for role in given}
+        if self.epoch is not None and any(kind == "train" for kind, _ in needs.values()):
+            common["epoch"] = self.epoch
         return Job(
             kind,
             f"{title}{self.label}",
@@ -336,8 +355,23 @@ def plan_run(
     explanations: tuple[str, ...] = (),
     label: str = "",
     pass_cost: float = 1.0,
+    at_checkpoints: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    trained: Callable[[Artefact], bool] = lambda _: False,
 ) -> RunPlan:
-    """Describe everything that a run computes; arguments as for `Planner`."""
+    """Describe everything that a run computes.
+
+    Args:
+        config: What to do.
+        data: The prepared examples.
+        source: The pre-trained model.
+        n_layers: Of the model.
+        where: See `Planner`.
+        explanations: Parts of the explanation.
+        label: See `Planner`.
+        pass_cost: See `Planner`.
+        at_checkpoints: Techniques and parts of the explanation that look at the checkpoints.
+        trained: Whether a training is in the store already.
+    """
     planner = Planner(
         data,
         config.model,
@@ -362,7 +396,11 @@ def plan_run(
             "frozen": frozen.artefact,
         }
         trainings = {"original": original, "memorised": memorised}
-        seeds.append(planner.seed_jobs(config.methods, explanations, seed, models, of, trainings))
+        jobs = planner.seed_jobs(config.methods, explanations, seed, models, of, trainings)
+        if config.checkpoints is not None:
+            epochs = config.checkpoint_epochs
+            jobs = with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)
+        seeds.append(jobs)
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
     return RunPlan(frozen, tuple(seeds), splits)
 

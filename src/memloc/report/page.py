@@ -22,7 +22,15 @@ from memloc.results import REPORT
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = (
     *("base.js", "charts.js", "tooltip.js", "state.js", "headline.js", "curves.js", "heatmaps.js"),
-    *("profiles.js", "trajectories.js", "examples.js", "selection.js", "grid.js", "agreement.js"),
+    *(
+        "profiles.js",
+        "overtime.js",
+        "trajectories.js",
+        "examples.js",
+        "selection.js",
+        "grid.js",
+        "agreement.js",
+    ),
     "made.js",
     "main.js",
 )

@@ -12,6 +12,7 @@ import pandas as pd
 from memloc.analysis.run_folders import RunFolder, unit_of
 from memloc.config import PARTS
 from memloc.report.explained import summarise_explanation
+from memloc.report.over_time import summarise_checkpoints
 from memloc.report.page_examples import (
     DETAILS,
     Detail,
@@ -103,6 +104,9 @@ def view_data(result: Result, view: View) -> dict[str, Any]:
             if "windows" in needed:
                 data["maps"] = _maps(methods, needed["windows"])
     data["explanation"] = _explanation(result, tables)
+    if "checkpoints" in tables:
+        with naming(result.path("checkpoints")):
+            data["over_time"] = summarise_checkpoints(tables, result.run.n_layers)
     return data
 
 

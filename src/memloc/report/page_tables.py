@@ -53,6 +53,16 @@ COLUMNS: dict[str, dict[str, str]] = {
     "events": {"model": "str", "event": "str", "layer": "Float64"},
     "crossings": {"example": "int64", "crossing": "Int64", "largest_step": "float64"},
     "pairs": {"label": "int64", "original_label": "int64", "used": "bool"},
+    "checkpoints": {
+        **{"epoch": "int64", "memorised": "float64", "in_layers": "float64", "enough": "bool"},
+        **{"clean_accuracy": "float64", "validation_accuracy": "float64"},
+        **{"clean_error": "float64", "swapping_m_cog": "Float64", "probing_m_cog": "Float64"},
+        "crossing": "Int64",
+    },
+    "checkpoint_layers": {
+        **{"epoch": "int64", "technique": "str", "layer": "int64", "measure": "str"},
+        "value": "float64",
+    },
     "class_probes": {
         **{"labels": "str", "layer": "int64", "noisy_f1": "float64", "clean_f1": "float64"},
     },

@@ -63,7 +63,7 @@ def _run(settings: Mapping[str, Any]) -> list[str]:
         usual = GeneralisationConfig()
         for name, flag in GeneralisationConfig.flags.items():
             words += _unlike(flag, halves.get(name), getattr(usual, name))
-    return words
+    return words + _unlike("--checkpoints", settings.get("checkpoints"), None)
 
 
 def _localise(settings: Mapping[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from memloc.config import RunConfig, TechniquesConfig
 from memloc.data.task import Task
 from memloc.methods import declared
 from memloc.report.explained import explain_words, summarise_explanation, summarise_scores
+from memloc.report.over_time import summarise_checkpoints
 from memloc.report.words import agreement, caveats, interpret, lead_technique
 from memloc.store.store import library_versions
 
@@ -49,6 +50,9 @@ def summarise_run(
     summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
     summary["scores"] = summarise_scores(summary["training"], generalisation, task)
     summary["generalisation"] = generalisation
+    over_time = summarise_checkpoints(tables, n_layers)
+    if over_time is not None:
+        summary["over_time"] = over_time
     finish(summary, tables, left_out)
     return summary
 

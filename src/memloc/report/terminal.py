@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.report.explained_terminal import show_explanation, show_generalisation
+from memloc.report.over_time import show_over_time
 from memloc.report.words import part_of
 
 WIDTH = 80
@@ -75,6 +76,7 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
     if windowed:
         console.print(Padding(_facts(windowed), (1, 0, 0, 2), expand=False))
     show_explanation(summary, console)
+    show_over_time(summary, console)
     show_generalisation(summary, console)
     if summary["sample_examples"]:
         console.print(section("Which examples? Some, with the smallest window that undoes each"))
@@ -84,7 +86,8 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
     console.print(Text(summary["interpretation"], style="bold"))
     if summary["agreement"]["words"]:
         console.print(Text(summary["agreement"]["words"]))
-    for sentence in summary["explanation"]["words"]:
+    over_time = (summary.get("over_time") or {}).get("words", [])
+    for sentence in (*summary["explanation"]["words"], *over_time):
         console.print(Text(sentence))
     for caveat in summary["caveats"]:
         console.print(Text(f"Caution: {caveat}", style="yellow"))

@@ -12,6 +12,7 @@ from memloc.config import (
     Frozen,
     GeneralisationConfig,
     ModelConfig,
+    RunConfig,
     TechniquesConfig,
     TrainingConfig,
 )
@@ -35,7 +36,7 @@ PARTS: dict[str, type[Frozen]] = {
     "techniques": TechniquesConfig,
     "generalisation": GeneralisationConfig,
 }
-SETTINGS = ("seeds", "methods", "explain", "binarise", *PARTS)
+SETTINGS = ("seeds", "methods", "explain", "checkpoints", "binarise", *PARTS)
 """What a sweep, a grid or an exception can say about its cells."""
 GRID = ("models", "tasks", *SETTINGS)
 WRITTEN = "written"
@@ -65,6 +66,12 @@ class Reader:
         for key in ("explain", "binarise"):
             if key in said and not isinstance(said[key], bool):
                 raise ConfigError(f"{path_of(path, key)} is {said[key]!r}; give true or false")
+        if "checkpoints" in said:
+            try:
+                RunConfig.check_checkpoints(said["checkpoints"])
+            except ConfigError as error:
+                wrong = str(error).replace("--checkpoints ", f"{path_of(path, 'checkpoints')}: ", 1)
+                raise ConfigError(wrong) from None
         if "binarise" in found:
             found["data"] = merge({"binarise": found.pop("binarise")}, found.get("data", {}))
         if "data" in found:

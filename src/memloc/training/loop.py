@@ -31,6 +31,7 @@ from memloc.training.learners import Learner, Trainee, WholeModel
 from memloc.training.lesson import Lesson, TrainingFailed
 from memloc.training.position import OpenWeights, Position
 from memloc.training.resume import ResumePoint
+from memloc.training.snapshots import Snapshots
 
 Weights = dict[str, Tensor]
 
@@ -104,6 +105,8 @@ def fine_tune(
     report: Callable[[float], None] = lambda _: None,
     beside: Sequence[Lesson] = (),
     resume: ResumePoint | None = None,
+    snapshots: Snapshots | None = None,
+    last_epoch: int | None = None,
 ) -> Trained:
     """Train what the learner leaves open and evaluate after every epoch.
 
@@ -115,6 +118,8 @@ def fine_tune(
         report: Called with the finished fraction.
         beside: Further tasks that train the same model at the same time.
         resume: Where the state is saved now and then, and taken up if it is there.
+        snapshots: Keeps the weights of some epochs.
+        last_epoch: Stop after it, in the middle of the schedule; None goes to the end.
 
     Raises:
         TrainingFailed: If the loss is not a number.
@@ -133,6 +138,10 @@ def fine_tune(
         if result.memorised_epoch is None and accuracy > config.memorised_at:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
+        if snapshots is not None:
+            snapshots.end_epoch(epoch, learner.changed())
+        if epoch == last_epoch:
+            break
     result.final = _copy(learner.changed())
     return result
 

@@ -19,6 +19,7 @@ from memloc.report.figures import (
     layer_profiles,
     memorisation_map,
     mixing,
+    over_time,
     single_layer,
     tables,
 )
@@ -123,6 +124,9 @@ FIGURES: tuple[FigureEntry, ...] = (
     ),
     FigureEntry(
         "map", (), "memorisation map", "memloc run --generalisation", memorisation_map.draw
+    ),
+    FigureEntry(
+        "time", (), "layers over training time", "memloc run --checkpoints", over_time.draw
     ),
     FigureEntry("table1", ("1",), "tasks, sizes, classes", RUNS, tables.draw_tasks),
     FigureEntry("table2", ("2",), "depth and generalisation", RUNS, tables.draw_scores),

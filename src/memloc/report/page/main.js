@@ -5,7 +5,7 @@ const bar = document.getElementById('bar');
 
 const SECTIONS = [
   ['found', 'Found', headline], ['training', 'Training', trainingSection], ['where', 'Where', whereSection],
-  ['how', 'How', howSection], ['examples', 'Examples', examplesSection], ['across', 'Across runs', gridSection],
+  ['when', 'When', whenSection], ['how', 'How', howSection], ['examples', 'Examples', examplesSection], ['across', 'Across runs', gridSection],
   ['made', 'Made', madeSection],
 ];
 

@@ -1,0 +1,182 @@
+"""Memorisation over training time: what techniques find at several epochs of θ_M.
+
+How much is memorised at an epoch is not the share of flipped labels that θ_M gives then: before it
+has learned anything, it gives half of those of a task with two classes. What counts is what θ_M
+loses with all its layers taken from θ_O of the same epoch, which has never seen a flipped label,
+and loses of them more than of the clean ones (which are lost if the layers do not fit):
+
+    lost      = accuracy of θ_M − accuracy of θ_M with all layers of θ_O
+    in_layers = lost of the flipped labels − what is lost of the clean ones, if anything
+
+Below `ENOUGH` there is nothing to localise yet. Weights of layers are noise then, so they are
+missing, not small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from memloc.analysis.windows import centre_of_gravity
+
+ENOUGH = 0.2
+"""Share of the flipped labels in the layers from which on it makes sense to ask in which."""
+WEIGHTED = ("swapping", "probing")
+"""Techniques whose weights are compared."""
+MOVED = 0.05
+"""A centre of gravity that moves by less than this share of the depth stays where it is."""
+
+
+@dataclass(frozen=True)
+class Examined:
+    """What was found at one epoch of one seed.
+
+    Attributes:
+        seed: Model seed.
+        epoch: From 1.
+        accuracy: Of θ_M after it, by split (noisy, clean, validation).
+        layers: Weights of all techniques, as their results have them.
+        windows: Errors of swapping.
+        centroids: Positions between the classes.
+        events: Of the centroid analysis.
+    """
+
+    seed: int
+    epoch: int
+    accuracy: Mapping[str, float]
+    layers: pd.DataFrame | None = None
+    windows: pd.DataFrame | None = None
+    centroids: pd.DataFrame | None = None
+    events: pd.DataFrame | None = None
+
+    @property
+    def in_layers(self) -> float:
+        """Share of flipped labels that layers of θ_O take away; NaN if swapping is missing."""
+        if self.windows is None:
+            return math.nan
+        full = self.windows[self.windows["size"] == self.windows["size"].max()]
+        lost = {
+            group: self.accuracy[group] - (1 - float(full[f"{group}_error"].iloc[0]))
+            for group in ("noisy", "clean")
+        }
+        return lost["noisy"] - max(0.0, lost["clean"])
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is something to localise."""
+        return self.in_layers >= ENOUGH
+
+    def weights(self, technique: str) -> np.ndarray | None:
+        """Of layers 1..L."""
+        if self.layers is None:
+            return None
+        rows = self.layers[self.layers["technique"] == technique].sort_values("layer")
+        return rows["weight"].to_numpy(dtype=np.float64) if len(rows) else None
+
+    def centre(self, technique: str) -> float | None:
+        """M-CoG; None where there is nothing to localise."""
+        weights = self.weights(technique)
+        return centre_of_gravity(weights) if weights is not None and self.enough else None
+
+    def event(self, name: str) -> int | None:
+        """The layer of an event of θ_M."""
+        if self.events is None:
+            return None
+        rows = self.events[(self.events["model"] == "memorised") & (self.events["event"] == name)]
+        return None if rows.empty or pd.isna(rows["layer"].iloc[0]) else int(rows["layer"].iloc[0])
+
+
+def checkpoint_table(found: list[Examined]) -> pd.DataFrame:
+    """One row per seed and epoch."""
+    return pd.DataFrame(
+        {
+            "seed": [one.seed for one in found],
+            "epoch": [one.epoch for one in found],
+            "memorised": [one.accuracy["noisy"] for one in found],
+            "in_layers": [one.in_layers for one in found],
+            "enough": [one.enough for one in found],
+            "clean_accuracy": [one.accuracy["clean"] for one in found],
+            "validation_accuracy": [one.accuracy.get("validation", math.nan) for one in found],
+            "clean_error": [
+                math.nan if one.windows is None else float(one.windows["clean_error"].mean())
+                for one in found
+            ],
+            **{
+                f"{name}_m_cog": pd.array([one.centre(name) for one in found], dtype="Float64")
+                for name in WEIGHTED
+            },
+            **{
+                name: pd.array([one.event(name) for one in found], dtype="Int64")
+                for name in ("crossing", "initiation")
+            },
+        }
+    )
+
+
+def checkpoint_layer_table(found: list[Examined]) -> pd.DataFrame:
+    """One row per seed, epoch, technique and layer.
+
+    `value` is a weight (missing where there is nothing to localise), or, of centroids, the mean
+    position of the noisy examples: 0 at their new class, 1 at the old one.
+    """
+    parts = []
+    for one in found:
+        measured: dict[tuple[str, str], np.ndarray] = {}
+        for name in WEIGHTED:
+            weights = one.weights(name)
+            if weights is not None:
+                missing = np.full(len(weights), np.nan)
+                measured[name, "weight"] = weights if one.enough else missing
+        if one.centroids is not None:
+            of = one.centroids[
+                (one.centroids["model"] == "memorised") & (one.centroids["group"] == "noisy")
+            ]
+            measured["centroids", "position"] = of.sort_values("layer")["mean"].to_numpy()
+        for (technique, measure), values in measured.items():
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "seed": one.seed,
+                        "epoch": one.epoch,
+                        "technique": technique,
+                        "layer": np.arange(1, len(values) + 1),
+                        "measure": measure,
+                        "value": values,
+                    }
+                )
+            )
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def checkpoint_window_table(found: list[Examined]) -> pd.DataFrame:
+    """Errors of swapping: one row per seed, epoch and window."""
+    parts = []
+    for one in found:
+        if one.windows is not None:
+            table = one.windows.copy()
+            table.insert(0, "epoch", one.epoch)
+            table.insert(0, "seed", one.seed)
+            parts.append(table)
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+
+
+def movement(checkpoints: pd.DataFrame, technique: str) -> dict[int, tuple[int, float, float]]:
+    """By seed: the first epoch with a centre of gravity, that centre, and the one at the end.
+
+    Seeds without at least two centres are left out.
+    """
+    found = {}
+    for seed, rows in checkpoints.groupby("seed", sort=False):
+        known = rows.sort_values("epoch").dropna(subset=[f"{technique}_m_cog"])
+        if len(known) > 1:
+            centres = known[f"{technique}_m_cog"].astype(float)
+            found[int(str(seed))] = (
+                int(known["epoch"].iloc[0]),
+                float(centres.iloc[0]),
+                float(centres.iloc[-1]),
+            )
+    return found

@@ -1,0 +1,389 @@
+"""θ_M on its way: against trainings that stop there, after interruptions, and without new keys."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from memloc import experiment
+from memloc.config import (
+    ConfigError,
+    DataConfig,
+    GeneralisationConfig,
+    ModelConfig,
+    ProbingConfig,
+    RunConfig,
+    TechniquesConfig,
+    TrainingConfig,
+)
+from memloc.data.encode import encode
+from memloc.data.task import Task
+from memloc.errors import StoreError
+from memloc.execution.checkpoints import snapshots_of
+from memloc.execution.inputs import forget_context, load
+from memloc.execution.job import Job, run_job
+from memloc.execution.plan import RunPlan, plan_run
+from memloc.execution.progress import Silent
+from memloc.execution.queue import Outcome
+from memloc.explain.centroids import explain
+from memloc.methods.base import Context
+from memloc.methods.probing import Probing
+from memloc.models.blocks import BlockModel
+from memloc.models.names import ModelSource
+from memloc.over_time import cost_words, possible_at_checkpoints
+from memloc.store.store import Store, key_of
+from memloc.supplies import Supplies
+from memloc.training.learners import WholeModel
+from memloc.training.loop import train_epochs, training_data
+from tests.oracles.swapping import swap_all_windows_plainly
+from tests.tiny_models import tiny_model, tiny_tokenizer
+
+EPOCHS, EARLY, LAYERS = 4, 2, 2
+NEVER = 1e9
+
+
+class Here:
+    """Computes jobs one after another in this process."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.computed = store, []
+
+    def execute(self, jobs: Sequence[Job], progress: Any) -> Outcome:
+        for job in jobs:
+            if not self.store.has(*job.artefact):
+                run_job(job, self.store, lambda _: None)
+                self.computed.append(job.title)
+        return Outcome(len(jobs), {})
+
+
+class Bench:
+    """A run with checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        model = folder / "tiny"
+        tiny_model("bert", layers=LAYERS).save_pretrained(model)
+        tiny_tokenizer().save_pretrained(model)
+        self.config = RunConfig(
+            data=DataConfig(task="reviews", limit=80),
+            model=ModelConfig(name=str(model)),
+            training=TrainingConfig(epochs=EPOCHS, learning_rate=3e-3, batch_size=32),
+            methods=("swapping",),
+            techniques=TechniquesConfig(probing=ProbingConfig(epochs=3, select_after=0, seeds=2)),
+            explain=False,
+            checkpoints=2,
+        )
+        self.folder = folder
+        self.store = Store(folder / "runs" / "store")
+        self.plan, self.result, self.computed = self.run(self.config)
+        self.seed = self.plan.seeds[0]
+
+    def run(self, config: RunConfig) -> tuple[RunPlan, experiment.RunResult, list[str]]:
+        here, supplies = Here(self.store), Supplies(self.store)
+        prepared = experiment.prepare(config, supplies, Silent())
+        planned = experiment.plan(prepared, supplies, here, {"device": "cpu"})  # type: ignore[arg-type]
+        self.task: Task = prepared.task
+        outcome = here.execute(planned.jobs, Silent())
+        return (
+            planned.plan,
+            experiment.finish(planned, self.store, outcome, self.folder / "runs"),
+            here.computed,
+        )
+
+    def stopped(self, state: str) -> BlockModel:
+        """θ_M or θ_O as a training leaves it that goes no further."""
+        job = self.seed.trainings[state]
+        classifier = load(job, self.task, ModelSource(**job.where["source"]), new_head=True, seed=1)
+        train, validation = (
+            encode(rows, classifier.codec, "joined")
+            for rows in (self.task.train, self.task.validation)
+        )
+        learner = WholeModel(classifier.blocks, train, validation)
+        labels = torch.from_numpy(training_data(self.task, state).labels)
+        going = train_epochs(learner, labels, self.config.training, seed=1)
+        for _ in range(EARLY):
+            next(going)
+        going.close()
+        return classifier.blocks
+
+    def empty_store(self, name: str) -> Store:
+        """One with data alone."""
+        root = self.folder / name
+        shutil.copytree(self.store.root / "data", root / "data")
+        return Store(root)
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    torch.set_num_threads(1)
+    yield Bench(tmp_path_factory.mktemp("checkpoints"))
+    forget_context()
+
+
+@pytest.fixture(scope="module")
+def stopped(bench: Bench) -> dict[str, BlockModel]:
+    return {state: bench.stopped(state) for state in ("memorised", "original")}
+
+
+def table(store: Store, job: Job, name: str) -> pd.DataFrame:
+    return store.open(*job.artefact).table(f"{name}.parquet")
+
+
+def content(store: Store, job: Job) -> dict[str, bytes]:
+    folder = store.root / job.kind / job.key
+    return {f.name: f.read_bytes() for f in sorted(folder.iterdir()) if f.name != "manifest.json"}
+
+
+@pytest.mark.parametrize("state", ["memorised", "original"])
+def test_a_snapshot_is_the_training_that_stops_there_bit_for_bit(
+    bench: Bench, stopped: dict[str, BlockModel], state: str
+) -> None:
+    job = snapshots_of(bench.seed.trainings[state], [EARLY])
+    assert job.key in {one.key for one in bench.seed.snapshots}
+    kept = load_file(bench.store.root / "train" / job.key / f"epoch-{EARLY}.safetensors")
+    expected = dict(stopped[state].model.named_parameters())
+    assert set(expected) - set(kept) == set(stopped[state].groups.embeddings)
+    assert all(torch.equal(kept[name], expected[name]) for name in kept)
+    final = load_file(
+        bench.store.root / "train" / bench.seed.trainings[state].key / "final.safetensors"
+    )
+    assert not all(torch.equal(kept[name], final[name]) for name in kept)
+
+
+def test_swapping_at_a_checkpoint_is_that_of_both_models_of_that_epoch(
+    bench: Bench, stopped: dict[str, BlockModel]
+) -> None:
+    memorised, original = stopped["memorised"], stopped["original"]
+    plainly = swap_all_windows_plainly(
+        memorised.model, original.model, "bert.encoder.layer", tiny_tokenizer(),
+        bench.task.train["text"].tolist(),
+    )  # fmt: skip
+    labels, noisy = (bench.task.train[c].to_numpy() for c in ("label", "noisy"))
+    rows = bench.result.tables["checkpoint_windows"]
+    rows = rows[rows["epoch"] == EARLY].set_index(["first_layer", "last_layer"])
+    assert len(rows) == 3
+    for window, errors in rows.iterrows():
+        wrong = np.array(plainly[window]) != labels
+        assert errors["noisy_error"] == wrong[noisy].mean()
+        assert errors["clean_error"] == wrong[~noisy].mean()
+    wrong, full = (np.array(plainly[w]) != labels for w in ((0, 0), (1, LAYERS)))
+    row = bench.result.tables["checkpoints"].set_index("epoch").loc[EARLY]
+    assert row["memorised"] == pytest.approx(1 - wrong[noisy].mean())
+    lost = {
+        name: full[group].mean() - wrong[group].mean()
+        for name, group in (("noisy", noisy), ("clean", ~noisy))
+    }
+    assert row["in_layers"] == pytest.approx(lost["noisy"] - max(0, lost["clean"]))
+
+
+def test_probes_and_centroids_look_at_the_model_of_that_epoch(
+    bench: Bench, stopped: dict[str, BlockModel]
+) -> None:
+    job = bench.seed.trainings["memorised"]
+    untrained = load(job, bench.task, ModelSource(**job.where["source"]), new_head=True)
+    context = Context.of(
+        bench.task.train,
+        encode(bench.task.train, untrained.codec, "joined"),
+        {**stopped, "pretrained": untrained.blocks},  # type: ignore[dict-item]
+        techniques=bench.config.techniques,
+    )
+    at = bench.seed.checkpoints[EARLY]
+    probed = Probing().localise(context, lambda _: None)
+    pd.testing.assert_frame_equal(
+        table(bench.store, at.methods["probing"], "layers"), probed.layers
+    )
+    explained = explain(context, lambda _: None)
+    pd.testing.assert_frame_equal(
+        table(bench.store, at.explanations["centroids"], "centroids"), explained["centroids"]
+    )
+    layers = bench.result.tables["checkpoint_layers"]
+    shown = layers[(layers["epoch"] == EARLY) & (layers["technique"] == "centroids")]
+    means = explained["centroids"].query("model == 'memorised' and group == 'noisy'")["mean"]
+    assert shown["value"].tolist() == means.tolist()
+
+
+def test_the_last_checkpoint_is_the_result_of_the_run_itself(bench: Bench) -> None:
+    tables = bench.result.tables
+    assert tables["checkpoints"]["epoch"].tolist() == [EARLY, EPOCHS]
+    assert bench.seed.checkpoints[EPOCHS].methods["swapping"].key == (
+        bench.seed.methods["swapping"].key
+    )
+    end = tables["checkpoint_windows"].query("epoch == @EPOCHS").drop(columns="epoch")
+    pd.testing.assert_frame_equal(end.reset_index(drop=True), tables["windows"])
+    # θ_P has no epochs: its states are there once.
+    assert sum(title == "states of θ_P" for title in bench.computed) == 1
+    assert not any("checkpoints" in title for title in bench.computed)  # left by the trainings
+
+
+def test_a_run_without_checkpoints_shares_everything_with_one_that_has_them(bench: Bench) -> None:
+    plan, result, computed = bench.run(bench.config.model_copy(update={"checkpoints": None}))
+    assert computed == []
+    assert {job.key for job in plan.jobs} < {job.key for job in bench.plan.jobs}
+    assert "checkpoints" not in result.tables
+    assert "over_time" not in result.summary
+    assert result.folder != bench.result.folder
+    assert not (result.folder / "checkpoints.parquet").exists()
+    costs = bench.result.tables["costs"]
+    assert costs["job"].tolist()[-1] == "checkpoints"
+    assert costs["seconds"].iloc[-1] > 0
+    for name, found in result.tables.items():
+        other = costs[:-1] if name == "costs" else bench.result.tables[name]
+        pd.testing.assert_frame_equal(found, other, check_dtype=name != "costs")
+
+
+def test_keys_of_runs_without_checkpoints_are_what_they_were_before_there_were_any() -> None:
+    source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
+    config = RunConfig(seeds=(1, 2), generalisation=GeneralisationConfig(splits=2))
+    parts = ("centroids", "class_probes")
+    plan = plan_run(config, ("data", "d" * 32), source, 3, {"device": "cpu"}, parts)
+    assert key_of("run", [job.key for job in plan.jobs]) == "2d141907343a006b79890de0b57eb349"
+
+
+def test_a_training_that_was_done_before_is_repeated_with_the_same_weights(bench: Bench) -> None:
+    store = bench.empty_store("before")
+    told = bench.seed.trainings["memorised"]
+    plain = replace(told, where={k: v for k, v in told.where.items() if k != "snapshots"})
+    later = snapshots_of(plain, [EARLY])
+    run_job(plain, store, lambda _: None)
+    assert content(store, plain) == content(bench.store, told)
+    assert not store.has(*later.artefact)
+    run_job(later, store, lambda _: None)
+    assert content(store, later) == content(bench.store, later)
+
+
+class Interrupted(Exception):
+    """Raised from the progress report."""
+
+
+def run_until(job: Job, store: Store, done: Callable[[float], bool], save_every: float) -> None:
+    def report(fraction: float) -> None:
+        if done(fraction):
+            raise Interrupted
+
+    with pytest.raises(Interrupted):
+        run_job(replace(job, where={**job.where, "save_every": save_every}), store, report)
+    forget_context()  # another process would not have it
+
+
+@pytest.mark.parametrize("save_every", [0, NEVER])
+def test_snapshots_survive_an_interruption(bench: Bench, save_every: float) -> None:
+    store = bench.empty_store(f"interrupted-{save_every}")
+    job = bench.seed.trainings["memorised"]
+    run_until(job, store, lambda fraction: fraction > 0.7, save_every)
+    kept = store.root / "resume" / f"{job.key}-epoch-{EARLY}-1"
+    assert kept.is_dir()
+    touched = kept.stat().st_mtime_ns
+    if save_every == 0:  # it goes on behind the snapshot, and does not make it again
+        run_until(job, store, lambda fraction: fraction > 0.9, 0)
+        assert kept.stat().st_mtime_ns == touched
+    run_job(job, store, lambda _: None)
+    for one in (job, snapshots_of(job, [EARLY])):
+        assert content(store, one) == content(bench.store, one)
+    assert list((store.root / "resume").iterdir()) == []
+
+
+def test_a_snapshot_that_is_lost_costs_a_training_and_never_the_result(bench: Bench) -> None:
+    store = bench.empty_store("lost")
+    job = bench.seed.trainings["memorised"]
+    later = snapshots_of(job, [EARLY])
+
+    def lose(job: Job, fraction: float) -> None:
+        run_until(job, store, lambda there: there > fraction, 0)
+        shutil.rmtree(store.root / "resume" / f"{job.key}-epoch-{EARLY}-1")
+
+    lose(job, 0.7)
+    run_job(job, store, lambda _: None)
+    assert content(store, job) == content(bench.store, job)
+    assert not store.has(*later.artefact)
+
+    # The job that trains again for it has no further epoch in which it could be lost but this one.
+    both = snapshots_of(job, [EARLY, EARLY + 1])
+    lose(both, 0.6)
+    with pytest.raises(StoreError, match=f"epoch {EARLY} could not be kept; free some space"):
+        run_job(both, store, lambda _: None)
+    run_job(both, store, lambda _: None)
+    early = f"epoch-{EARLY}.safetensors"
+    assert content(store, both)[early] == content(bench.store, later)[early]
+    assert set(content(store, both)) == {early, f"epoch-{EARLY + 1}.safetensors"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "epochs", "expected"),
+    [
+        (5, 50, (10, 20, 30, 40, 50)),
+        (3, 10, (3, 7, 10)),
+        (4, 5, (1, 2, 4, 5)),
+        (2, 2, (1, 2)),
+        ("every_epoch", 4, (1, 2, 3, 4)),
+        (None, 4, ()),
+    ],
+)
+def test_checkpoints_are_spread_evenly_and_end_with_the_training(
+    wanted: Any, epochs: int, expected: tuple[int, ...]
+) -> None:
+    config = RunConfig(training=TrainingConfig(epochs=epochs), checkpoints=wanted)
+    assert config.checkpoint_epochs == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (1, "--checkpoints 1 is not possible: give a number of epochs from 2 up, or every_epoch"),
+        (True, "--checkpoints True is not possible"),
+        ("often", "--checkpoints often is not possible"),
+        (4, "--checkpoints 4 is not possible: training has 3 epochs"),
+    ],
+)
+def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        RunConfig.make(training=TrainingConfig(epochs=3), checkpoints=wanted)
+    assert str(error.value).startswith(words)
+    with pytest.raises(ConfigError, match="training has 1 epoch, and"):
+        RunConfig.make(training=TrainingConfig(epochs=1), checkpoints="every_epoch")
+
+
+def test_what_model_or_data_do_not_allow_is_left_out_in_words(bench: Bench) -> None:
+    examples = bench.task.train
+    both = (("swapping", "probing"), ("centroids",))
+    assert possible_at_checkpoints(examples, "first") == (*both, [])
+    names, parts, reasons = possible_at_checkpoints(examples, "other")
+    assert (names, parts) == (("swapping",), ())
+    assert len(reasons) == 1
+    assert reasons[0].startswith("checkpoints are only swapped, as the head of this model")
+    few = examples[~examples["noisy"] | (examples["noisy"].cumsum() <= 9)]
+    names, _, reasons = possible_at_checkpoints(few, "first")
+    assert names == ("swapping",)
+    assert reasons == [
+        "checkpoints are not probed: probing needs at least 10 noisy examples and there are 9"
+    ]
+
+
+def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
+    source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
+    facts = {"trained_parameters": 1_000_000}
+
+    def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
+        config = RunConfig(checkpoints=wanted, methods=("swapping",))
+        at = (("swapping", "probing"), ("centroids",))
+        place = ("data", "d" * 32), source, 12, {"device": "cpu"}
+        plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)
+        return cost_words(plan, facts, lambda _: done)
+
+    assert words(2) is None
+    said = words("every_epoch")
+    assert said is not None
+    assert said.startswith("50 checkpoints are about ")
+    assert "times the work of the rest of this run, and their weights take about 392 MB" in said
+    assert words("every_epoch", done=True) is None
+    # Trainings that were done before are repeated, which is more work.
+    more = words("every_epoch", trained=True)
+    assert more is not None
+    assert int(more.split()[4]) > int(said.split()[4])
