@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without a warning, and holds together without a network."""
+"""The documentation as a site: it builds without a warning and needs no network."""
 
 from __future__ import annotations
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a page of text)
 """docs/support.md, as found on tiny models: `make support` writes it, a test compares it."""
 
 from __future__ import annotations

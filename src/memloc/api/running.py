@@ -86,6 +86,7 @@ def run(
     cache_memory: str | int = "1GB",
     low_memory: bool = False,
     explain: bool | None = None,
+    checkpoints: int | str | None = None,
     generalisation: bool = False,
     splits: int = 30,
     split_epochs: int = 10,
@@ -148,6 +149,7 @@ def run(
         cache_memory: States a process keeps in memory; more go to a file.
         low_memory: Layers of θ_O stay in a file until needed.
         explain: Follow noisy examples through the layers; None: if it is possible.
+        checkpoints: Epochs at which to look at the models on their way: how many, or `every_epoch`.
         generalisation: Also train on random halves.
         splits: Random halves.
         split_epochs: Passes over each half.
@@ -246,6 +248,7 @@ def run(
                 options={name: dict(values) for name, values in (options or {}).items()},
             ),
             explain=explain,
+            checkpoints=checkpoints,
             generalisation=halves if generalisation else None,
             device=device,
         )
