@@ -142,6 +142,9 @@ def options_of(*command: str) -> dict[str, click.Parameter]:
     }
 
 
+STORE = ("list", "verify", "gc", "export", "import")
+
+
 def defaults(command: str) -> dict[str, Any]:
     return {str(p.name): p.default for p in options_of(command).values()}
 
@@ -288,6 +291,10 @@ def test_every_option_that_the_source_speaks_of_exists() -> None:
         *options_of("control"),
         *options_of("report"),
         *options_of("figures"),
+        *options_of("sweep"),
+        *options_of("status"),
+        *(flag for name in STORE for flag in options_of("store", name)),
+        "--head",  # of `ray start`
     }
     spoken: dict[str, str] = {}
     for path in sorted(Path(memloc.__file__).parent.rglob("*.py")):

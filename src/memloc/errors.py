@@ -30,6 +30,10 @@ class ClusterError(MemlocError):
     """A cluster is not there, or cannot be used as it is."""
 
 
+MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What reading data of another form than expected may end with."""
+
+
 def suggest(wrong: str, options: Iterable[str]) -> str:
     """Return ``; did you mean 'x'?`` for the nearest option, or a list of all options."""
     names = [str(option) for option in options]

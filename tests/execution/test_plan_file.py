@@ -34,11 +34,21 @@ def test_jobs_survive_the_way_as_text() -> None:
         assert again.key == job.key
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b'{"jobs": [1], "where": []}')]
-)
-def test_a_damaged_plan_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / NAME).write_bytes(content)
+DAMAGED = {
+    "empty": b"",
+    "no gzip": b"no gzip",
+    "no plan": gzip.compress(b"{}"),
+    "no job": gzip.compress(b'{"jobs": [1], "where": []}'),
+    "needs a list": gzip.compress(
+        b'{"jobs": [{"key": "1", "where": 0, "needs": []}], "where": [{}]}'
+    ),
+    "too deep": gzip.compress(b"[" * 100_000),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGED)
+def test_a_damaged_plan_is_one_sentence(tmp_path: Path, how: str) -> None:
+    (tmp_path / NAME).write_bytes(DAMAGED[how])
     with pytest.raises(StoreError, match=r"cannot be read .*start the sweep again"):
         read_plan(tmp_path)
 
@@ -53,3 +63,17 @@ def test_a_plan_that_is_cut_off_is_one_sentence(tmp_path: Path) -> None:
         path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
         with pytest.raises(StoreError, match="cannot be read"):
             read_plan(tmp_path)
+
+
+def test_a_plan_of_other_jobs_under_the_same_name_is_kept(tmp_path: Path) -> None:
+    write_plan(tmp_path, JOBS[:2])
+    write_plan(tmp_path, JOBS[:2])
+    write_plan(tmp_path, JOBS)  # has all of those before
+    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    write_plan(tmp_path, JOBS[2:])
+    write_plan(tmp_path, JOBS)
+    write_plan(tmp_path, JOBS[2:])
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert len(kept) == 2
+    assert kept[1] == NAME
+    assert [job.title for job in read_plan(tmp_path)[0]] == ["layers 1-2"]

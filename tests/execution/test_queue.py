@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from memloc.execution.failures import failure_of
 from memloc.execution.job import Job
 from memloc.execution.progress import Silent
 from memloc.execution.queue import CannotGoOn, JobQueue
@@ -195,3 +196,46 @@ def test_choosing_the_next_job_takes_no_longer_with_many_jobs(store: Store) -> N
     assert len(found) == 20_100
     assert found[0] == "model 99"
     assert spent < 2.0, f"{spent / 20_100 * 1e6:.0f} µs per job"
+
+
+def test_a_job_whose_input_failed_while_it_ran_is_left_out(store: Store) -> None:
+    model = job("model")
+    first, second = job("first", model), job("second", model)
+    last = job("last", second)
+    queue = queue_of(model, first, second, last, store=store, finished=(model,))
+    assert [queue.take(), queue.take()] == [first, second]
+    queue.settle(first, ("damaged", [*model.artefact, "damaged"]))
+    assert queue.take() == model
+    queue.settle(model, ("failed", "model failed: too bad"))
+    queue.settle(second, ("damaged", [*model.artefact, "damaged"]))
+    assert queue.over
+    assert queue.failed == {
+        model.artefact: "model failed: too bad",
+        **dict.fromkeys((first.artefact, second.artefact, last.artefact), ""),
+    }
+
+
+def test_an_artefact_that_is_damaged_again_and_again_is_given_up(store: Store) -> None:
+    model = job("model")
+    window = job("window", model)
+    queue = queue_of(model, window, store=store, finished=(model,))
+    rounds = 0
+    while (one := queue.take()) is not None:
+        rounds += 1
+        assert rounds < 100
+        reply = ("done", None) if one == model else ("damaged", [*model.artefact, "damaged"])
+        queue.settle(one, reply)
+    assert queue.over
+    assert queue.failed == {window.artefact: "window failed: damaged"}
+
+
+def test_failures_that_no_worker_could_record_are_recorded(store: Store) -> None:
+    model, other = job("model"), job("other")
+    queue = JobQueue([model, other], set(), store, Notes(), launch="this")
+    for _ in range(3):
+        queue.lost(queue.take() or model, "its worker process died")
+        queue.waiting.pop(other.artefact, None)
+    found = failure_of(store, model)
+    assert found is not None
+    assert found["reason"] == "model failed 3 times: its worker process died"
+    assert found["launch"] == "this"

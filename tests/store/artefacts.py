@@ -13,7 +13,7 @@ import torch
 from memloc.data.task import Task
 from memloc.execution.tasks import write_task
 from memloc.results import write_results
-from memloc.store.store import Store, key_of
+from memloc.store.store import Store, key_of, manifest_checksum
 
 HOURS_AGO = 2 * 3600
 
@@ -63,5 +63,8 @@ def make_older(store: Store, seconds: float = HOURS_AGO) -> None:
 
 
 def change_json(path: Path, **changes: object) -> None:
-    """Overwrite some entries of a JSON object."""
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    """Overwrite some entries of a JSON object; a manifest gets the checksum of a good forger."""
+    content = json.loads(path.read_text()) | changes
+    if "checksum" in content:
+        content["checksum"] = manifest_checksum(content)
+    path.write_text(json.dumps(content))

@@ -124,6 +124,23 @@ def test_a_torn_claim_counts_until_its_lease_ends(claims: Claims) -> None:
     assert claims.holder("train", KEY) is None
 
 
+def test_a_claim_from_the_future_has_ended(claims: Claims) -> None:
+    make_old(pretend(claims), -24 * 3600)
+    assert claims.holder("train", KEY) is None
+
+
+def test_what_is_no_claim_does_no_harm(claims: Claims) -> None:
+    claims.folder.mkdir()
+    (claims.folder / "foo.1").write_bytes(b"\xff\xfe")
+    (claims.folder / f"train-{KEY}.1").write_bytes(b"\xff\xfe")
+    (claims.folder / ".1").touch()
+    (claims.folder / "train-abc.1").mkdir()
+    assert f"train-{KEY}" in claims.all()
+    claims.sweep()
+    with claims.hold("window", KEY) as ours:
+        assert ours
+
+
 def test_a_store_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / ".claims").write_text("in the way")
     with pytest.raises(StoreError, match="cannot write to"), Claims(tmp_path).hold("train", KEY):

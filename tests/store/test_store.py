@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import hashlib
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -152,3 +155,43 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path: Path) -> None:
         assert store.open("kind", "k").json("value.json") == {"x": [1, 2]}
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_every_flipped_byte_of_a_manifest_is_found(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.write("train", "0" * 32, {"seed": 1}, {"seconds": 12.5}) as draft:
+        draft.json("values.json", {"a": 1})
+    path = tmp_path / "train" / ("0" * 32) / "manifest.json"
+    content = path.read_bytes()
+    for place in range(len(content)):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x55]) + content[place + 1 :])
+        assert not store.sound("train", "0" * 32), f"byte {place}: {content[place : place + 9]!r}"
+        (aside,) = (tmp_path / "train").glob("*.damaged-*")
+        aside.rename(path.parent)
+    path.write_bytes(content)
+    assert store.sound("train", "0" * 32)
+
+
+def test_what_cannot_be_read_now_is_not_taken_for_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    with store.write("train", "0" * 32, {}) as draft:
+        draft.json("values.json", {"a": 1})
+    file_digest = hashlib.file_digest
+
+    def away(*arguments):
+        raise OSError(errno.ESTALE, "Stale file handle", "values.json")
+
+    monkeypatch.setattr(hashlib, "file_digest", away)  # no file system here goes away when asked
+    with pytest.raises(StoreError, match=r"'values.json' cannot be read: Stale file handle; mend"):
+        store.sound("train", "0" * 32)
+    monkeypatch.setattr(hashlib, "file_digest", file_digest)
+    assert store.sound("train", "0" * 32)
+
+
+def test_strange_names_among_the_drafts_do_no_harm(tmp_path: Path) -> None:
+    for name in ("a@b@c@d", f"a@{socket.gethostname()}@x", "a@@"):
+        (tmp_path / ".tmp" / name).mkdir(parents=True)
+    Store(tmp_path).sweep_leftovers()
+    assert len(list((tmp_path / ".tmp").iterdir())) == 3

@@ -387,7 +387,7 @@ def test_a_full_disk_ends_neither_the_training_nor_the_state_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("memloc.store.store._flush", full)
+        patch.setattr("memloc.store.store.Draft.json", full)
         with pytest.raises(StoreError, match="No space left"), store.write("kind", "key", {}):
             pass
         _, fractions = train_until(whole_model, store, 3)

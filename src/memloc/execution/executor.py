@@ -68,7 +68,7 @@ class Executor(ABC):
             return Outcome()
         self.store.sweep_leftovers()
         forget_finished(self.store)
-        queue = JobQueue(jobs, finished, self.store, progress, self._failed_before)
+        queue = JobQueue(jobs, finished, self.store, progress, self._failed_before, self.launch)
         with progress.showing(waiting):
             self.work(queue)
         return Outcome(len(queue.computed), queue.failed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import json
 import os
 import uuid
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from memloc.errors import StoreError
+from memloc.errors import MALFORMED, StoreError
 from memloc.execution.job import Job, vars_of
 
 NAME = "plan.json.gz"
@@ -43,6 +44,7 @@ def write_plan(folder: Path, jobs: Sequence[Job], about: dict[str, Any] | None =
     draft = folder / f".{NAME}-{uuid.uuid4().hex[:6]}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _keep_other(path, content)
         with gzip.open(draft, "wt", encoding="utf-8", compresslevel=1) as stream:
             stream.write(json.dumps(content))  # many times faster than json.dump
         os.replace(draft, path)
@@ -55,6 +57,21 @@ def write_plan(folder: Path, jobs: Sequence[Job], about: dict[str, Any] | None =
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
     return path
+
+
+def _keep_other(path: Path, content: dict[str, Any]) -> None:
+    """A plan of other jobs under the same name is kept: what they made may still be wanted.
+
+    The clean-up of the store (`memloc store gc`) reads all plans, and `memloc status` the newest.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as stream:
+            before = {row["key"] for row in json.load(stream)["jobs"]}
+    except (OSError, EOFError, zlib.error, *MALFORMED):
+        return  # there is none, or it is of no use
+    if before - {row["key"] for row in content["jobs"]}:
+        name = hashlib.sha256("".join(sorted(before)).encode()).hexdigest()[:8]
+        os.replace(path, path.with_name(f"plan-{name}.json.gz"))
 
 
 def read_plan(folder: Path) -> tuple[list[Job], dict[str, Any]]:
@@ -75,7 +92,7 @@ def read_plan(folder: Path) -> tuple[list[Job], dict[str, Any]]:
             row["needs"] = {role: (kind, key) for role, (kind, key) in row["needs"].items()}
             jobs.append(Job(**row))
         return jobs, content["about"]
-    except (OSError, EOFError, zlib.error, ValueError, LookupError, TypeError) as error:
+    except (OSError, EOFError, zlib.error, *MALFORMED) as error:
         raise StoreError(
             f"the plan {str(path)!r} cannot be read ({error}); start the sweep again to write it"
         ) from None

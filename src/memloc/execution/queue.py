@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import heapq
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from memloc.errors import MemlocError
+from memloc.execution import failures
 from memloc.execution.job import Job
 from memloc.execution.progress import Progress
 from memloc.store.store import Store
@@ -24,6 +26,8 @@ sentence. cannot go on: nothing could be stored; the sentence.
 """
 LOSSES = 3
 """Workers that may die over a job before it counts as failed."""
+MENDED = 10
+"""How often an artefact may turn out damaged in one go; more than that, and the disk is broken."""
 
 
 class JobFailed(MemlocError):
@@ -52,6 +56,7 @@ class JobQueue:
         store: To see what other processes do.
         progress: Is told everything.
         failed_before: The sentence if a job is known to fail, so that it is not tried again.
+        launch: See `Executor`; for records of failures that no worker could write.
     """
 
     def __init__(
@@ -61,8 +66,10 @@ class JobQueue:
         store: Store,
         progress: Progress,
         failed_before: Callable[[Job], str | None] = lambda job: None,
+        launch: str = "",
     ) -> None:
         self.store, self.progress, self.failed_before = store, progress, failed_before
+        self.launch = launch
         self.jobs = {job.artefact: job for job in jobs}
         self.order = {artefact: number for number, artefact in enumerate(self.jobs)}
         self.rank = _ranks(jobs)
@@ -71,7 +78,8 @@ class JobQueue:
         self.failed: dict[Artefact, str] = {}
         self.running: set[Artefact] = set()
         self.elsewhere: set[Artefact] = set()
-        self.losses: dict[Artefact, int] = {}
+        self.losses: Counter[Artefact] = Counter()
+        self.mended: Counter[Artefact] = Counter()
         self.waiting: dict[Artefact, int] = {}
         """How many of its needs each job still waits for."""
         self.dependents: dict[Artefact, list[Artefact]] = {}
@@ -170,12 +178,12 @@ class JobQueue:
     def lost(self, job: Job, words: str) -> None:
         """The worker died; try again, unless this happens all the time."""
         self.running.discard(job.artefact)
-        self.losses[job.artefact] = self.losses.get(job.artefact, 0) + 1
+        self.losses[job.artefact] += 1
         if self.losses[job.artefact] < LOSSES:
             self.progress.note(f"{job.title} is tried again: {words}")
             self._wait(job.artefact)
         else:
-            self._fail(job, f"{job.title} failed {LOSSES} times: {words}")
+            self._fail_here(job, f"{job.title} failed {LOSSES} times: {words}")
 
     def look_elsewhere(self) -> None:
         """See what became of jobs that other processes compute; call it now and then."""
@@ -227,7 +235,7 @@ class JobQueue:
         for number, artefact in enumerate(left):
             job = self.jobs[artefact]
             if number == 0:
-                self._fail(job, f"{job.title}{others} failed: {words}")
+                self._fail_here(job, f"{job.title}{others} failed: {words}")
             else:
                 self.failed[artefact] = ""
                 self.progress.drop(job)
@@ -235,6 +243,9 @@ class JobQueue:
     def _wait(self, artefact: Artefact) -> None:
         """Until all it needs is there; what is not among the jobs is there already."""
         needs = {need for need in self.jobs[artefact].needs.values() if need in self.jobs}
+        if needs & self.failed.keys():  # it failed while this one was away
+            self._leave_out(artefact)
+            return
         self.waiting[artefact] = len(needs - self.finished)
         if not self.waiting[artefact]:
             self._make_ready(artefact)
@@ -261,20 +272,32 @@ class JobQueue:
         self.waiting.pop(job.artefact, None)
         self.failed[job.artefact] = words
         self.progress.fail(job, words)
-        left_out = [job.artefact]
+        for artefact in self.dependents.get(job.artefact, ()):
+            if artefact in self.waiting:
+                self._leave_out(artefact)
+
+    def _fail_here(self, job: Job, words: str) -> None:
+        """A failure of which no worker could leave a record."""
+        failures.record(self.store, job, words, None, self.launch)
+        self._fail(job, words)
+
+    def _leave_out(self, artefact: Artefact) -> None:
+        """What it needs failed, so it and all that need it are not computed."""
+        left_out = [artefact]
         while left_out:
-            for artefact in self.dependents.get(left_out.pop(), ()):
-                if artefact in self.waiting:
-                    del self.waiting[artefact]
-                    self.failed[artefact] = ""
-                    self.progress.drop(self.jobs[artefact])
-                    left_out.append(artefact)
+            artefact = left_out.pop()
+            self.waiting.pop(artefact, None)
+            if artefact not in self.failed:
+                self.failed[artefact] = ""
+                self.progress.drop(self.jobs[artefact])
+                left_out += [a for a in self.dependents.get(artefact, ()) if a in self.waiting]
 
     def _mend(self, job: Job, kind: str, key: str, words: str) -> None:
         """An input was damaged, and is set aside now: compute it anew, then try again."""
         artefact = kind, key
-        if artefact not in self.jobs:
-            self._fail(job, f"{job.title} failed: {words}")
+        self.mended[artefact] += 1
+        if artefact not in self.jobs or self.mended[artefact] > MENDED:
+            self._fail_here(job, f"{job.title} failed: {words}")
             return
         self.progress.note(words.split(";")[0] + "; it is computed anew")
         if artefact in self.finished:

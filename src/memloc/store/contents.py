@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 
 from memloc.errors import StoreError
-from memloc.store.store import MANIFEST, key_of
+from memloc.store.store import MANIFEST, is_whole, key_of
 
 WEIGHT_KINDS = ("train", "control", "states")
 """Artefacts that are large: trained weights, and states of layers."""
@@ -41,6 +41,8 @@ def manifest_problem(folder: Path, kind: str, key: str) -> str | None:
     manifest = read_manifest(folder)
     if manifest is None:
         return f"{MANIFEST} cannot be read"
+    if not is_whole(manifest):
+        return f"{MANIFEST} does not match its checksum"
     if (manifest.get("kind"), manifest.get("key")) != (kind, key):
         return f"{MANIFEST} names another artefact"
     # States of unfinished trainings are named after the training, not after their content.

@@ -15,15 +15,17 @@ import shutil
 import socket
 import time
 import uuid
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memloc.errors import StoreError
+from memloc.errors import MALFORMED, StoreError
 from memloc.results import ARTEFACTS
 from memloc.store.contents import KEY, KIND, RESUME
 from memloc.store.inventory import Entry, entries, folder_size, set_aside
+from memloc.store.leases import process_start
 from memloc.store.store import TEMPORARY, Store
 
 Artefact = tuple[str, str]
@@ -182,14 +184,14 @@ def planned_artefacts(runs: Path) -> set[Artefact]:
         StoreError: If a plan cannot be read.
     """
     found: set[Artefact] = set()
-    for path in sorted((runs / "sweeps").glob("*/plan.json.gz")):
+    for path in sorted((runs / "sweeps").glob("*/plan*.json.gz")):
         try:
             with gzip.open(path, "rt", encoding="utf-8") as stream:
                 jobs = json.load(stream)["jobs"]
             for job in jobs:
                 found.add((str(job["kind"]), str(job["key"])))
                 found |= {(str(kind), str(key)) for kind, key in job["needs"].values()}
-        except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (OSError, EOFError, zlib.error, *MALFORMED) as error:
             raise _unreadable(path, error) from None
     return found
 
@@ -207,22 +209,12 @@ def _dead_drafts(store: Store, now: float) -> list[Path]:
         _, _, owner = path.name.partition("@")
         host, _, pid = owner.rpartition("@")
         if host == socket.gethostname() and pid.isdecimal():
-            gone = not _is_running(int(pid))
+            gone = process_start(int(pid)) is None
         else:
             gone = _age(path, now) > OLD_DRAFT
         if gone:
             dead.append(path)
     return dead
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _inside(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memloc.errors import StoreError, suggest
-from memloc.store.contents import RESUME, artefact_problem, read_manifest
+from memloc.store.contents import KINDS, RESUME, artefact_problem, read_manifest
 from memloc.store.store import MANIFEST, Store
 
 ASIDE = ".damaged-"
@@ -69,7 +69,8 @@ def entries(store: Store, kind: str | None = None) -> list[Entry]:
     Raises:
         StoreError: If there is no such kind.
     """
-    kinds = [path for path in _folders(store.root) if not path.name.startswith(".")]
+    # Whatever else somebody keeps in this folder is none of our business.
+    kinds = [path for path in _folders(store.root) if path.name in (*KINDS, RESUME)]
     if kind is not None:
         names = [path.name for path in kinds]
         if kind not in names:

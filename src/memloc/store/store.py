@@ -165,7 +165,7 @@ class Store:
                 key,
             )
         problem = "manifest.json cannot be read"
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             sizes = manifest.get("sizes", {})
             bad = [
@@ -173,9 +173,22 @@ class Store:
                 for name, sha in manifest["files"].items()
                 if not _matches(folder / name, sha, sizes.get(name), limit)
             ]
+            if not is_whole(manifest):
+                bad = [MANIFEST]
             if not bad:
                 return Artefact(folder, manifest)
             problem = f"{bad[0]} does not match its checksum"
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass
+        except FileNotFoundError as error:
+            problem = f"{Path(str(error.filename)).name} is missing"
+        except OSError as error:
+            # Not to be read now (permissions, a file system that is away) is not damaged: what took
+            # days to compute must not be thrown away for it.
+            raise StoreError(
+                f"{str(error.filename or folder)!r} cannot be read: {error.strerror or error}; "
+                "mend that, then run the same command again"
+            ) from None
         aside = self._set_aside(folder)
         raise DamagedArtefact(
             f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}; "
@@ -208,18 +221,16 @@ class Store:
             draft = Draft(temporary)
             yield draft
             files = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
-            draft.json(
-                MANIFEST,
-                {
-                    "kind": kind,
-                    "key": key,
-                    "inputs": inputs,
-                    "files": files,
-                    "sizes": {name: (temporary / name).stat().st_size for name in files},
-                    "costs": costs or {},
-                    "versions": library_versions(),
-                },
-            )
+            manifest = {
+                "kind": kind,
+                "key": key,
+                "inputs": inputs,
+                "files": files,
+                "sizes": {name: (temporary / name).stat().st_size for name in files},
+                "costs": costs or {},
+                "versions": library_versions(),
+            }
+            draft.json(MANIFEST, {**manifest, "checksum": manifest_checksum(manifest)})
             # What a crash of the machine takes away is found by its checksum and computed anew;
             # where that would take longer than waiting for the disk, the disk is waited for.
             lasting = (costs or {}).get("seconds", 0) > FLUSHED_ABOVE
@@ -264,13 +275,29 @@ class Store:
     def sweep_leftovers(self) -> None:
         """Remove drafts whose writing process is gone (killed, or the machine went down)."""
         for folder in (self.root / TEMPORARY).glob("*@*@*"):
-            _, host, pid = folder.name.split("@")
-            if host == socket.gethostname() and process_start(int(pid)) is None:
+            _, _, owner = folder.name.partition("@")
+            host, _, pid = owner.rpartition("@")
+            ours = host == socket.gethostname() and pid.isdecimal()
+            if ours and process_start(int(pid)) is None:
                 shutil.rmtree(folder, ignore_errors=True)
         self.claims.sweep()
 
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key
+
+
+def manifest_checksum(manifest: dict[str, Any]) -> str:
+    """Of everything in a manifest but its checksum."""
+    content = {name: value for name, value in manifest.items() if name != "checksum"}
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_whole(manifest: dict[str, Any]) -> bool:
+    """Whether nothing in a manifest has changed."""
+    if not {"checksum", "sizes"} & manifest.keys():
+        return True  # an earlier version wrote neither
+    return manifest.get("checksum") == manifest_checksum(manifest)
 
 
 def _matches(path: Path, sha: str, size: int | None, limit: int | None) -> bool:
