@@ -32,18 +32,21 @@ TEXT = """# Supported models
 
 Written by the tests (`make support`), which compare it with what they find: do not edit.
 
-memloc names no architecture: it finds the stack of layers in any sequence classifier of `transformers`, and examines it when it
-loads. These were, as tiny random models, with transformers {version}:
+memloc names no architecture: it finds the stack of layers in any sequence classifier of
+`transformers`, and examines it when it loads. These were, as tiny random models, with transformers
+{version}:
 
-| architecture | layers are in | needs | windows | head reads | swapped equals mixed weights | `--unit` |
+| architecture | layers are in | needs | windows | head reads | exact | `--unit` |
 | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
 - **needs**: an option that you must give.
-- **windows**: *shared* if the model can start from a stored state, bit for bit, so that windows share what they have in common; *one by one*
-  otherwise: the same results, slower. Retraining and patching then are slower or not possible, which they say.
+- **windows**: *shared* if the model can start from a stored state, bit for bit, so that windows
+  share what they have in common; *one by one* otherwise: the same results, slower. Retraining and
+  patching then are slower or not possible, which they say.
 - **head reads**: the position from which the class is predicted. Probing needs a single one.
-- **swapped equals mixed weights**: the logits with a layer of another model are, bit for bit, those after loading its weights.
+- **exact**: the logits with a layer of another model are, bit for bit, those after loading the
+  weights of that layer.
 - **`--unit`**: whether attention and MLP can be told apart.
 
 Any other model: `memloc models check NAME` says what is found in it.
