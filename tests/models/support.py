@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a page of text)
 """docs/support.md, as found on tiny models: `make support` writes it, a test compares it."""
 
 from __future__ import annotations
@@ -32,21 +33,18 @@ TEXT = """# Supported models
 
 Written by the tests (`make support`), which compare it with what they find: do not edit.
 
-memloc names no architecture: it finds the stack of layers in any sequence classifier of
-`transformers`, and examines it when it loads. These were, as tiny random models, with transformers
-{version}:
+memloc names no architecture: it finds the stack of layers in any sequence classifier of `transformers`, and examines it when it
+loads. These were, as tiny random models, with transformers {version}:
 
-| architecture | layers are in | needs | windows | head reads | exact | `--unit` |
+| architecture | layers are in | needs | windows | head reads | swapped equals mixed weights | `--unit` |
 | --- | --- | --- | --- | --- | --- | --- |
 {rows}
 
 - **needs**: an option that you must give.
-- **windows**: *shared* if the model can start from a stored state, bit for bit, so that windows
-  share what they have in common; *one by one* otherwise: the same results, slower. Retraining and
-  patching then are slower or not possible, which they say.
+- **windows**: *shared* if the model can start from a stored state, bit for bit, so that windows share what they have in common; *one by one*
+  otherwise: the same results, slower. Retraining and patching then are slower or not possible, which they say.
 - **head reads**: the position from which the class is predicted. Probing needs a single one.
-- **exact**: the logits with a layer of another model are, bit for bit, those after loading the
-  weights of that layer.
+- **swapped equals mixed weights**: the logits with a layer of another model are, bit for bit, those after loading its weights.
 - **`--unit`**: whether attention and MLP can be told apart.
 
 Any other model: `memloc models check NAME` says what is found in it.
