@@ -27,9 +27,10 @@ lint: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-# The documentation as a site: open site/index.html. Broken links are errors.
+# The documentation as a site; broken links are errors. Open site/index.html, or with search:
+# python3 -m http.server --directory site
 docs: $(INSTALLED)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # docs/support.md, from what is found in tiny models of every architecture.
 support: $(INSTALLED)

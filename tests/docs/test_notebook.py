@@ -8,14 +8,11 @@ from typing import Any
 
 import nbclient
 import nbformat
-import pytest
 
 from tests.docs.pages import ROOT
 from tests.docs.test_links import problem
 
 NOTEBOOK = "docs/notebook.ipynb"
-
-pytestmark = pytest.mark.xdist_group("docs")
 
 
 def read() -> Any:
