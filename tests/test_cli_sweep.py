@@ -92,6 +92,7 @@ BAD = [
     (["sweep"], None, "name an experiment: a YAML file, or one of the presets: builtin, paper"),
     (["sweep", "papr"], None, "neither a preset nor a file 'papr'; did you mean 'paper'?"),
     (["sweep", "papr", "--show"], None, "did you mean 'paper'?"),
+    (["sweep", "small.yaml", "--show"], SMALL, "--show prints presets, and 'small.yaml' is a file"),
     (["sweep", "smal.yaml"], SMALL, "there is no file 'smal.yaml'; did you mean 'small.yaml'?"),
     (["sweep", "small.yaml"], "[1, 2", "small.yaml cannot be read: line 1"),
     (["sweep", "small.yaml"], "models: [minilm]", "names no tasks, so there is nothing to do"),

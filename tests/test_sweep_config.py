@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
+from memloc.execution.kinds import KINDS
+from memloc.execution.tally import KIND_WORDS
 from memloc.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
 
 BASE = Path("/experiments")
@@ -174,7 +176,7 @@ BAD = {
     "my.yaml: models[0] has no name": "models: [{blocks: encoder}]",
     "my.yaml: tasks[0] has no task": "tasks: [{limit: 20}]",
     "my.yaml: seeds names a seed twice": "seeds: [1, 1]",
-    "my.yaml: seeds has -1; seeds are whole numbers from 0 up": "seeds: [-1]",
+    "my.yaml: seeds has -1; seeds are whole numbers from 0 to": "seeds: [-1]",
     "my.yaml: seeds has 'x'": "seeds: [x]",
     "my.yaml: methods: technique 'swaping' does not exist; did you mean 'swapping'?": (
         "methods: [swaping]"
@@ -219,6 +221,45 @@ BAD = {
     "my.yaml: control.control.attempt is not a setting": (
         SMALL + "control: {tasks: [questions], control: {attempt: 1}}"
     ),
+    **{
+        f"my.yaml: {where} is {given!r}: input should be a valid {kind}": text
+        for where, given, kind, text in (
+            ("training.learning_rate", True, "number", "training: {learning_rate: yes}"),
+            ("training.epochs", True, "integer", "training: {epochs: yes}"),
+            ("training.batch_size", "4", "integer", "training: {batch_size: '4'}"),
+            ("techniques.probing.seeds", True, "integer", "techniques: {probing: {seeds: yes}}"),
+            (
+                "techniques.window_sizes",
+                [1, True],
+                "integer",
+                "techniques: {window_sizes: [1, on]}",
+            ),
+            ("execution.workers", True, "integer", "execution: {workers: yes}"),
+            (
+                "execution.ray.resources.train.gpus",
+                True,
+                "number",
+                "execution: {ray: {resources: {train: {gpus: on}}}}",
+            ),
+        )
+    },
+    "my.yaml: training.epochs is 99999999999999999999999: input should be less than or equal to": (
+        "training: {epochs: 99999999999999999999999}"
+    ),
+    "my.yaml: execution.workers is 99999999: input should be less": (
+        "execution: {workers: 99999999}"
+    ),
+    "my.yaml: execution.ray.resources.trian is not a setting; did you mean 'train'?": (
+        "execution: {ray: {resources: {trian: {gpus: 1}}}}"
+    ),
+    "my.yaml cannot be read: line 1, column 2: a key has to be a single word": "{[a, b]: c}",
+    "line 1, column 3: a key has to be a single word": "? {a: 1}\n: 2",
+    "my.yaml: tasks[0] is false, as YAML takes yes, no, on": "models: bert\ntasks: [no]",
+    "my.yaml: models[1] is true, as YAML": "models: [bert, on]\ntasks: [questions]",
+    "my.yaml: overrides[0].tasks[0] is false, as YAML": (
+        SMALL + "overrides: [{tasks: no, seeds: 2}]"
+    ),
+    "seeds has 4294967296; seeds are whole numbers from 0 to 4294967295": "seeds: 4294967296",
     "my.yaml is nested too deeply": "models: " + "[" * 5000,
     "my.yaml cannot be read": "models: !!python/object/apply:os.system ['true']",
 }
@@ -230,6 +271,18 @@ def test_what_makes_no_sense_is_one_sentence_that_says_where(words: str) -> None
         parse(BAD[words])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_name_that_of_the_file_must_be_possible() -> None:
+    with pytest.raises(ConfigError, match=r"the name of the file is used, 'my exp', .*add `name:`"):
+        parse(SMALL, name="my exp")
+
+
+def test_resources_can_be_given_for_every_kind_of_jobs() -> None:
+    assert set(KIND_WORDS) == set(KINDS)
+    kinds = ", ".join(f"{kind}: {{cpus: 1}}" for kind in ("default", *KINDS))
+    sweep = parse(SMALL + f"execution: {{ray: {{resources: {{{kinds}}}}}}}")
+    assert len(sweep.execution.ray.resources) == len(KINDS) + 1
 
 
 def test_exceptions_that_contradict_each_other_are_named_with_the_cell_and_the_values() -> None:

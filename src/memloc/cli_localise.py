@@ -174,7 +174,9 @@ def localise_command(
     )
     check_workers(workers)
     if not 0 <= seed < 2**32:
-        raise MemlocError(f"--seed {seed} is not possible; give a whole number from 0 up")
+        raise MemlocError(
+            f"--seed {seed} is not possible; give a whole number from 0 to {2**32 - 1}"
+        )
     memory = parse_bytes(cache_memory)
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")

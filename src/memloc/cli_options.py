@@ -230,7 +230,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             f"--seeds {text!r} is not a list of whole numbers such as 1,2,3"
         ) from None
     if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
-        raise MemlocError(f"--seeds {text!r} must be different numbers from 0 up, such as 1,2,3")
+        raise MemlocError(
+            f"--seeds {text!r} must be different numbers from 0 to {2**32 - 1}, such as 1,2,3"
+        )
     return seeds
 
 

@@ -33,7 +33,9 @@ def sweep_command(
     executor: Annotated[
         ExecutorName | None, option("--executor", "Where jobs run, whatever the file says.")
     ] = None,
-    workers: Annotated[int | None, option("--workers", "Of `local`: processes.")] = None,
+    workers: Annotated[
+        int | None, option("--workers", "Of `local`: processes; of `ray`: workers at most.")
+    ] = None,
     device: Annotated[Device | None, option("--device", "Where to compute.")] = None,
     save_every: Annotated[
         float | None, option("--save-every", "Minutes between two saved states of a training.")
@@ -61,6 +63,8 @@ def sweep_command(
         presets = ", ".join(preset_names())
         raise MemlocError(f"name an experiment: a YAML file, or one of the presets: {presets}")
     if show:
+        if name not in preset_names() and Path(name).is_file():
+            raise MemlocError(f"--show prints presets, and {name!r} is a file of yours already")
         print(preset_text(name), end="")
         return
     check_workers(workers)

@@ -7,9 +7,18 @@ settings of their own, see `memloc.models.names`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from memloc.errors import MemlocError
 
@@ -25,6 +34,8 @@ PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 Checkpoints = int | Literal["every_epoch"]
 EVERY_EPOCH = "every_epoch"
 
+MOST_EPOCHS = 1_000_000
+"""More are a mistake, and numbers without end have no end in plans either."""
 DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
 
 
@@ -38,6 +49,20 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     flags: ClassVar[dict[str, str]] = {}
     """Options on the command line that are not called like their field."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_numbers(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numbers are numbers: neither `yes`, which YAML takes for true, nor texts."""
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if kinds & {int, float} and not kinds & {bool, str}:
+            values = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(each, bool | str) for each in values):
+                kind = "number" if float in kinds else "integer"
+                raise PydanticCustomError(
+                    "number", "Input should be a valid {kind}", {"kind": kind}
+                )
+        return value
 
     @classmethod
     def make(cls, **values: Any) -> Self:
@@ -55,6 +80,14 @@ class Frozen(BaseModel):
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
         changed = {name: value for name, value in values.items() if value is not None}
         return self.make(**{**dict(self), **changed})
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """What values, or those in a list of them, may be; of words that are possible, `str`."""
+    parts = get_args(annotation)
+    if not parts:
+        return {str if isinstance(annotation, str) else annotation}
+    return set().union(*map(_kinds, parts))
 
 
 class DataConfig(Frozen):
@@ -80,7 +113,7 @@ class DataConfig(Frozen):
 class TrainingConfig(Frozen):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
-    epochs: int = Field(50, ge=1)
+    epochs: int = Field(50, ge=1, le=MOST_EPOCHS)
     learning_rate: float = Field(1e-5, gt=0)
     batch_size: int = Field(8, ge=1)
     micro_batch_size: int | None = Field(
@@ -114,7 +147,7 @@ class RetrainingConfig(Frozen):
 
     flags = {"epochs": "--retrain-epochs", "tail": "--retrain-tail"}
 
-    epochs: int = Field(5, ge=1)
+    epochs: int = Field(5, ge=1, le=MOST_EPOCHS)
     frozen_dropout: bool = Field(
         False,
         description="Dropout in frozen layers too, as in the authors' program; by default they are "
@@ -152,7 +185,7 @@ class ProbingConfig(Frozen):
     flags = {"seeds": "--probe-seeds", "epochs": "--probe-epochs"}
 
     seeds: int = Field(5, ge=1, description="Probes per layer.")
-    epochs: int = Field(100, ge=1)
+    epochs: int = Field(100, ge=1, le=MOST_EPOCHS)
     select_after: int = Field(
         25, ge=0, description="The best validation F1 is sought after this epoch."
     )
@@ -216,7 +249,7 @@ class GeneralisationConfig(Frozen):
     }
 
     splits: int = Field(30, ge=2)
-    epochs: int = Field(10, ge=1)
+    epochs: int = Field(10, ge=1, le=MOST_EPOCHS)
     learning_rate: float | None = Field(
         None,
         gt=0,

@@ -23,6 +23,7 @@ from memloc.config import (
 from memloc.data.catalogue import PAPER_TASKS
 from memloc.errors import suggest
 from memloc.execution.settings import ExecutionConfig
+from memloc.execution.tally import KIND_WORDS
 from memloc.models.names import known_training
 from memloc.sweep_file import text as yaml_text
 from memloc.sweep_file.checks import (
@@ -154,12 +155,7 @@ def parse_sweep(
             "`memloc sweep builtin --show`"
         )
     check_keys(top, ("name", *GRID, "grids", "overrides", "control", "execution"), root)
-    name = top.get("name", name)
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise ConfigError(
-            f"{root} name is {name!r}, but has to be a word of letters, digits, '.', '_' and '-', "
-            "as it names a folder"
-        )
+    name = _name(top, name, root)
     reader = Reader(base)
     defaults = reader.settings({k: v for k, v in top.items() if k in GRID}, root)
     grids = [
@@ -172,6 +168,8 @@ def parse_sweep(
     ]
     said = check_settings(top.get("execution", {}), ExecutionConfig, f"{root} execution")
     execution = ExecutionConfig(**said)
+    kinds = ("default", *KIND_WORDS)
+    check_keys(dict(execution.ray.resources), kinds, f"{root} execution.ray.resources")
     only_control = "control" in top and "grids" not in top and "tasks" not in top
     cells = () if only_control else _cells(grids, overrides, root, execution, data_dir)
     control = None
@@ -182,6 +180,18 @@ def parse_sweep(
             changed["data"] = control.data.replace(data_dir=data_dir)
         control = control.replace(**changed)
     return Sweep(name, cells, control, execution)
+
+
+def _name(top: dict[str, Any], usual: str, root: str) -> str:
+    given = "name" in top
+    name = top.get("name", usual)
+    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]{0,99}", name):
+        raise ConfigError(
+            f"{root} {'name is' if given else 'without `name:`, the name of the file is used,'} "
+            f"{name!r}, but {'' if given else 'it '}has to be a word of letters, digits, '.', '_' "
+            f"and '-', as it names a folder{'' if given else '; add `name:`'}"
+        )
+    return name
 
 
 def _numbered(top: dict[str, Any], key: str, root: str) -> list[tuple[str, Any]]:

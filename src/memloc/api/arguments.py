@@ -80,7 +80,9 @@ def check_seed(seed: int) -> None:
         MemlocError: If it is something else.
     """
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**32:
-        raise MemlocError(f"seed {seed!r} is not possible; give a whole number from 0 up")
+        raise MemlocError(
+            f"seed {seed!r} is not possible; give a whole number from 0 to {2**32 - 1}"
+        )
 
 
 def progress_of(progress: bool | Progress) -> Progress:

@@ -10,6 +10,7 @@ from memloc.config import Device, Frozen
 
 ExecutorName = Literal["local", "ray", "slurm"]
 TrackerName = Literal["trackio", "wandb"]
+MOST_WORKERS = 100_000
 
 
 class Resources(Frozen):
@@ -38,7 +39,7 @@ class SlurmConfig(Frozen):
     cluster: Literal["slurm", "local"] = Field(
         "slurm", description="local: processes of this machine, to try out settings without Slurm."
     )
-    workers: int = Field(16, ge=1, description="Workers in the array.")
+    workers: int = Field(16, ge=1, le=MOST_WORKERS, description="Workers in the array.")
     at_once: int | None = Field(None, ge=1, description="Cap on workers that run in parallel.")
     minutes: int = Field(240, ge=1, description="Time limit of a worker; it is requeued then.")
     cpus: int = Field(
@@ -63,6 +64,7 @@ class ExecutionConfig(Frozen):
     workers: int | None = Field(
         None,
         ge=1,
+        le=MOST_WORKERS,
         description="Of `local`: processes; None: one per core, or one per GPU. Of `ray`: at most "
         "so many; None: as many as fit. Slurm has its own.",
     )

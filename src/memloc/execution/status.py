@@ -89,7 +89,7 @@ def find_sweeps(folder: Path) -> list[Path]:
     if not found:
         raise MemlocError(
             f"there is no sweep in {str(folder)!r}; give the --runs folder of a sweep, or "
-            "runs/sweeps/NAME"
+            "runs/sweeps/NAME (one that has just begun is there once it is planned)"
         )
     return found
 

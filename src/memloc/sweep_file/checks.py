@@ -23,6 +23,19 @@ def check_mapping(value: Any, path: str) -> dict[str, Any]:
     return value
 
 
+def check_not_switch(name: Any, path: str) -> None:
+    """A name is not `no` or `on`, which YAML takes for false and true.
+
+    Raises:
+        ConfigError: If it is.
+    """
+    if isinstance(name, bool):
+        raise ConfigError(
+            f"{path} is {str(name).lower()}, as YAML takes yes, no, on and off for true and false; "
+            "put the name in quotes"
+        )
+
+
 def check_keys(value: dict[str, Any], known: Iterable[str], path: str) -> None:
     """All keys are known.
 
@@ -82,7 +95,7 @@ def as_list(value: Any, path: str) -> list[Any]:
 
 
 def check_seeds(value: Any, path: str) -> list[int]:
-    """Different whole numbers from 0 up.
+    """Different whole numbers from 0 to 2³² - 1.
 
     Raises:
         ConfigError: If they are something else.
@@ -90,7 +103,9 @@ def check_seeds(value: Any, path: str) -> list[int]:
     seeds = as_list(value, path)
     for seed in seeds:
         if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**32:
-            raise ConfigError(f"{path} has {_short(seed)}; seeds are whole numbers from 0 up")
+            raise ConfigError(
+                f"{path} has {_short(seed)}; seeds are whole numbers from 0 to {2**32 - 1}"
+            )
     if len(set(seeds)) < len(seeds):
         raise ConfigError(f"{path} names a seed twice; leave one of them out")
     return seeds

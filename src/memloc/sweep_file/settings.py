@@ -23,6 +23,7 @@ from memloc.models.names import KNOWN_MODELS
 from memloc.sweep_file.checks import (
     as_list,
     check_keys,
+    check_not_switch,
     check_seeds,
     check_settings,
     merge,
@@ -96,7 +97,7 @@ class Reader:
         """
         check_keys(said, ("models", "tasks", "model", *SETTINGS), path)
         models, tasks = (
-            None if key not in said else tuple(map(str, as_list(said[key], path_of(path, key))))
+            None if key not in said else _names(said[key], path_of(path, key))
             for key in ("models", "tasks")
         )
         if models is None and tasks is None:
@@ -121,6 +122,7 @@ class Reader:
         return [self._model(entry, f"{path}[{number}]") for number, entry in entries]
 
     def _model(self, entry: Any, path: str) -> dict[str, Any]:
+        check_not_switch(entry, path)
         said = {"name": entry} if isinstance(entry, str) else entry
         said = check_settings(said, ModelConfig, path)
         name = said.get("name")
@@ -130,6 +132,7 @@ class Reader:
         return {**said, "name": self._path(name) if local else name, WRITTEN: name}
 
     def _task(self, entry: Any, path: str) -> dict[str, Any]:
+        check_not_switch(entry, path)
         said = {"task": entry} if isinstance(entry, str) else entry
         said = check_settings(said, DataConfig, path)
         if not said.get("task"):
@@ -154,6 +157,13 @@ class Reader:
 
     def _path(self, name: str) -> str:
         return str(self.base / Path(name).expanduser())
+
+
+def _names(value: Any, path: str) -> tuple[str, ...]:
+    names = as_list(value, path)
+    for number, name in enumerate(names):
+        check_not_switch(name, f"{path}[{number}]")
+    return tuple(map(str, names))
 
 
 def check_methods(value: Any, path: str) -> list[str]:
