@@ -114,7 +114,10 @@ BAD = [
     (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
      "control: there is no task 'up'"),
-    (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [second]}",
+    (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first]}",
+     "leave it out: control.methods: [swapping, retraining, "),
+    (["sweep", "small.yaml"],
+     SMALL + "control: {tasks: [topics], layers: [second], methods: [swapping]}",
      "control: control.layers 'second' is neither first"),
     (["sweep", "small.yaml", "--executor", "slurm"], SMALL.replace("questions", "quetsions"),
      "sbatch is not on this machine"),  # known before anything is planned

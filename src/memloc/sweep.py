@@ -179,7 +179,8 @@ def _told(label: str, step: Callable[[], T]) -> T:
     except StoreError:
         raise
     except MemlocError as error:
-        raise MemlocError(f"{label}: {in_settings(str(error))}") from None
+        of = f"{CONTROL}." if label == CONTROL else ""
+        raise MemlocError(f"{label}: {in_settings(str(error), of)}") from None
 
 
 def _device(execution: ExecutionConfig) -> str:

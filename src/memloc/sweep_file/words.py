@@ -14,9 +14,14 @@ _KEPT = ("data-dir", "device")
 """Settings for which a sweep has an option too."""
 
 
-def in_settings(text: str) -> str:
-    """A sentence that names options (`--batch-size`) with the settings (`training.batch_size`)."""
-    text = _LIST.sub(lambda match: f"methods: [{match[1].replace(',', ', ')}]", text)
+def in_settings(text: str, of: str = "") -> str:
+    """A sentence that names options (`--batch-size`) with the settings (`training.batch_size`).
+
+    Args:
+        text: The sentence.
+        of: `control.` if it is about the benchmark, which has techniques of its own.
+    """
+    text = _LIST.sub(lambda match: f"{of}methods: [{match[1].replace(',', ', ')}]", text)
     return _OPTION.sub(lambda match: _settings().get(match[1], match[0]), text)
 
 
