@@ -37,7 +37,7 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
     assert "training" in out
-    assert "4 jobs of 1 runs, 4 to compute." in out
+    assert "4 jobs of 1 run, 4 to compute." in out
     assert "By what was measured here" in out
     assert not Path("runs/store/train").exists()
 
@@ -64,7 +64,7 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     assert rows["train"]["bytes"] > 4 * 3 * 4 * 32**2 * 3  # weights of three models at least
     small.write_text(SMALL)
     code, out, _ = memloc("sweep", small, "--dry-run")
-    assert "4 jobs of 1 runs, 0 to compute." in out
+    assert "4 jobs of 1 run, 0 to compute." in out
     assert memloc("sweep", small)[1].count("Nothing to compute: all 4 jobs were in the store") == 1
 
 
@@ -72,15 +72,20 @@ def test_failed_jobs_are_told_and_the_exit_code_is_1(
     memloc, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def failing(job, store, report):
-        raise TrainingFailed("the loss became nan")
+        raise TrainingFailed("the loss became nan; lower --learning-rate")
 
     monkeypatch.setitem(KINDS, "train", failing)
     code, out, err = memloc("sweep", small)
     assert code == 1
     assert "failed" in out
-    assert "the same command tries only them again" in " ".join(out.split())
+    assert "Nothing was computed, 0 reused, in " in out
+    assert "4 jobs failed or were left out for that; the same command tries only them again" in (
+        " ".join(out.split())
+    )
     assert "memloc: θ_O: train on original labels (questions, tiny-bert) failed: the" in err
     assert "(and 2 more like it)" in err
+    assert err.count("lower training.learning_rate") == 3 + 1
+    assert "--learning-rate" not in err
     code, out, err = memloc("sweep", small, "--json")
     assert code == 1
     summary = json.loads(out)
@@ -109,6 +114,16 @@ BAD = [
     (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
      "control: there is no task 'up'"),
+    (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first]}",
+     "leave it out: control.methods: [swapping, retraining, "),
+    (["sweep", "small.yaml"],
+     SMALL + "control: {tasks: [topics], layers: [second], methods: [swapping]}",
+     "control: control.layers 'second' is neither first"),
+    (["sweep", "small.yaml", "--executor", "slurm"], SMALL.replace("questions", "quetsions"),
+     "sbatch is not on this machine"),  # known before anything is planned
+    (["sweep", "small.yaml", "--executor", "ray"],
+     SMALL.replace("{workers: 1}", "{ray: {address: nowhere}}").replace("questions", "quetsions"),
+     "Ray address 'nowhere' is not possible"),
 ]  # fmt: skip
 
 

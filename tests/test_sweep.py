@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from memloc.analysis.generalisation import half_split
 from memloc.control import run_control
@@ -19,8 +20,9 @@ from memloc.execution.plan_file import read_plan
 from memloc.execution.progress import Silent
 from memloc.execution.tasks import read_task
 from memloc.experiment import run
+from memloc.report.sweep_terminal import show_sweep
 from memloc.store.store import Store
-from memloc.sweep import run_sweep
+from memloc.sweep import cell_names, run_sweep, select, shorten
 from memloc.sweep_config import Sweep, parse_sweep
 from memloc.training.loop import TrainingFailed
 from tests.execution.test_local import assert_same_tables
@@ -137,6 +139,41 @@ def test_what_a_sweep_writes_says_all_of_it(home: Path, done: tuple[Recorder, di
     longer, shorter = (cost[f"θ_M: train on perturbed labels ({task}, tiny-bert)"]
                        for task in ("reviews", "questions"))  # fmt: skip
     assert longer > shorter > 1e6
+
+
+def test_models_in_folders_are_called_by_what_distinguishes_them() -> None:
+    assert shorten(["a/x/bert", "a/y/bert", "bert", "org/opt", "/m/gpt"]) == {
+        **{"a/x/bert": "x/bert", "a/y/bert": "y/bert", "bert": "bert"},
+        **{"org/opt": "opt", "/m/gpt": "gpt"},
+    }
+    text = "models: [./old/bert, ./new/bert, ./opt]\ntasks: [questions, rte]\n"
+    sweep = parse_sweep(text, "small.yaml", Path("/models"))
+    assert cell_names(sweep.cells)[::2] == [
+        f"questions-{m}" for m in ("old/bert", "new/bert", "opt")
+    ]
+    assert [cell.model for cell in select(sweep, "rte-new/*").cells] == ["./new/bert"]
+    assert len(select(sweep, "rte-bert").cells) == 2
+
+
+def test_the_table_tells_models_of_the_same_name_apart(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tiny-bert").symlink_to(home / "tiny-bert")
+    text = (
+        "models: [old/tiny-bert, new/tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n"
+        "overrides: [{models: new/tiny-bert, seeds: 2}]\n"
+    )
+    runs = tmp_path / "runs"
+    summary = run_sweep(experiment(tmp_path, text), runs)
+    assert [row["run"] for row in summary["runs"]] == [
+        *("questions, old/tiny-bert", "questions, new/tiny-bert")
+    ]
+    show_sweep(summary, runs, Console(width=80))
+    shown = capsys.readouterr().out
+    assert "questions old/tiny-bert" in shown
+    assert "questions new/tiny-bert" in shown
 
 
 def test_a_finished_sweep_computes_nothing(home: Path, done: tuple[Recorder, dict]) -> None:

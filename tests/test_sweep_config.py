@@ -10,6 +10,7 @@ from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingCon
 from memloc.execution.kinds import KINDS
 from memloc.execution.tally import KIND_WORDS
 from memloc.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
+from memloc.sweep_file.words import in_settings
 
 BASE = Path("/experiments")
 SMALL = "models: [minilm, bert]\ntasks: [questions, reviews]\n"
@@ -187,7 +188,7 @@ BAD = {
     "my.yaml: checkpoints: often is not possible: give a number of epochs from 2 up": (
         "checkpoints: often"
     ),
-    "--checkpoints 9 is not possible: training has 3 epochs": (
+    "my.yaml: checkpoints 9 is not possible: training has 3 epochs": (
         SMALL + "checkpoints: 9\ntraining: {epochs: 3}"
     ),
     "my.yaml: name is '../up', but has to be a word": "name: ../up",
@@ -271,6 +272,31 @@ def test_what_makes_no_sense_is_one_sentence_that_says_where(words: str) -> None
         parse(BAD[words])
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("lower it with --learning-rate", "lower it with training.learning_rate"),
+        ("leave it out: --methods swapping,weight-change", "methods: [swapping, weight-change]"),
+        ("leave it out with --methods", "leave it out with methods"),
+        (
+            "--held-back a is not among --tasks b",
+            "control.held_back a is not among control.tasks b",
+        ),
+        (
+            "--probe-seeds or --aux-rate",
+            "techniques.probing.seeds or control.control.auxiliary_rate",
+        ),
+        ("give its path with --blocks PATH", "give its path with models.blocks PATH"),
+        (
+            "another folder with --runs DIR or --data-dir",
+            "another folder with --runs DIR or --data",
+        ),
+    ],
+)
+def test_sentences_name_settings_where_commands_have_options(sentence: str, words: str) -> None:
+    assert words in in_settings(sentence)
 
 
 def test_without_a_name_that_of_the_file_must_be_possible() -> None:

@@ -12,6 +12,7 @@ import json
 import os
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from memloc import control, experiment
 from memloc.control_input import PreparedControl
 from memloc.control_input import prepare as prepare_control
 from memloc.errors import MemlocError, StoreError, suggest
-from memloc.execution.choose import make_executor
+from memloc.execution.choose import check_executor, make_executor
 from memloc.execution.costs import pass_flops
 from memloc.execution.device import pick_device
 from memloc.execution.executor import Executor
@@ -37,6 +38,7 @@ from memloc.generalise import further_rounds
 from memloc.store.store import Store
 from memloc.supplies import Supplies
 from memloc.sweep_config import Sweep, SweepCell
+from memloc.sweep_file.words import in_settings
 from memloc.sweep_finish import Finisher
 
 CONTROL = "control"
@@ -50,18 +52,44 @@ def select(sweep: Sweep, pattern: str) -> Sweep:
     Raises:
         MemlocError: If none does.
     """
-    names = {cell_name(cell): cell for cell in sweep.cells}
-    cells = tuple(c for c in sweep.cells if fnmatch.fnmatchcase(cell_name(c), pattern))
+    names = cell_names(sweep.cells)
+    cells = tuple(
+        cell
+        for cell, name in zip(sweep.cells, names, strict=True)
+        for plain in [f"{Path(cell.task).name}-{Path(cell.model).name}"]  # all that are called so
+        if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(plain, pattern)
+    )
     benchmark = sweep.control if fnmatch.fnmatchcase(CONTROL, pattern) else None
     if not cells and benchmark is None:
-        all_names = [*names, *([CONTROL] if sweep.control else [])]
+        all_names = [*dict.fromkeys(names), *([CONTROL] if sweep.control else [])]
         raise MemlocError(f"--only {pattern} fits no cell{suggest(pattern, all_names)}")
     return replace(sweep, cells=cells, control=benchmark)
 
 
-def cell_name(cell: SweepCell) -> str:
-    """`rte-bert`; of models and files in folders only the last part."""
-    return f"{Path(cell.task).name}-{Path(cell.model).name}"
+def cell_names(cells: Sequence[SweepCell]) -> list[str]:
+    """`rte-bert`; of models and files in folders only as much as distinguishes them."""
+    return [f"{task}-{model}" for task, model in _short_names(cells)]
+
+
+def _short_names(cells: Sequence[SweepCell]) -> list[tuple[str, str]]:
+    """Task and model of each cell."""
+    tasks = shorten([cell.task for cell in cells])
+    models = shorten([cell.model for cell in cells])
+    return [(tasks[cell.task], models[cell.model]) for cell in cells]
+
+
+def shorten(names: Sequence[str]) -> dict[str, str]:
+    """Of each name or path the last parts, as many as no other has."""
+    tails = {
+        name: ["/".join(parts[-n:]) for n in range(1, len(parts) + 1)]
+        for name in names
+        for parts in [Path(name).parts]
+    }
+    counts = Counter(tail for of_name in tails.values() for tail in of_name)
+    return {
+        name: next((tail for tail in of_name if counts[tail] == 1), name)
+        for name, of_name in tails.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -135,9 +163,9 @@ def _labelled(cells: Sequence[SweepCell]) -> list[tuple[str, SweepCell]]:
     """What distinguishes each cell from all others, for people."""
     labels: dict[str, int] = {}
     found = []
-    for cell in cells:
+    for cell, (task, model) in zip(cells, _short_names(cells), strict=True):
         classes = " binarised" if cell.config.data.binarise else ""
-        label = f"{Path(cell.task).name}{classes}, {Path(cell.model).name}"
+        label = f"{task}{classes}, {model}"
         labels[label] = labels.get(label, 0) + 1
         number = f", no. {labels[label]}" if labels[label] > 1 else ""
         found.append((label + number, cell))
@@ -145,13 +173,14 @@ def _labelled(cells: Sequence[SweepCell]) -> list[tuple[str, SweepCell]]:
 
 
 def _told(label: str, step: Callable[[], T]) -> T:
-    """Do a step; a complaint says which run it is about."""
+    """Do a step; a complaint says which run it is about, and names settings of the file."""
     try:
         return step()
     except StoreError:
         raise
     except MemlocError as error:
-        raise MemlocError(f"{label}: {error}") from None
+        of = f"{CONTROL}." if label == CONTROL else ""
+        raise MemlocError(f"{label}: {in_settings(str(error), of)}") from None
 
 
 def _device(execution: ExecutionConfig) -> str:
@@ -197,6 +226,7 @@ def run_sweep(
     """
     started = time.perf_counter()
     progress = progress or Silent()
+    check_executor(sweep.execution)
     store = Store(runs / "store")
     supplies = Supplies(store)
     planned = plan_sweep(sweep, store, progress, supplies)
@@ -216,10 +246,17 @@ def run_sweep(
         outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
         finisher = Finisher(supplies, executor, outcome, runs, progress)
         rows = [finisher.run(label, run) for label, run in planned.runs]
+        for row, (task, model) in zip(rows, _short_names(sweep.cells), strict=True):
+            for key, name in (("task", task), ("model", model)):
+                if "/" in name:  # others are called alike but for their folder
+                    row[key] = name
         benchmark = finisher.control(planned.benchmark)
     outcome = finisher.outcome
     words = [sentence for sentence in outcome.failed.values() if sentence]
-    failures = [*experiment.one_of_each(words), *dict.fromkeys(finisher.others)]
+    failures = [
+        *map(in_settings, experiment.one_of_each(words)),
+        *dict.fromkeys(finisher.others),
+    ]
     summary = {
         "name": sweep.name,
         "runs": rows,

@@ -36,6 +36,7 @@ from memloc.sweep_file.checks import (
 )
 from memloc.sweep_file.overrides import Override, apply_overrides
 from memloc.sweep_file.settings import GRID, WRITTEN, Reader, check_methods
+from memloc.sweep_file.words import in_settings
 
 CONTROL = tuple(name for name in ControlRunConfig.model_fields if name != "device")
 
@@ -226,7 +227,10 @@ def _cells(
                 }
                 name = model[WRITTEN], task[WRITTEN]
                 settings = apply_overrides(settings, *name, overrides)
-                config = _run_config(settings, execution, data_dir)
+                try:
+                    config = _run_config(settings, execution, data_dir)
+                except ConfigError as error:
+                    raise ConfigError(f"{root} {in_settings(str(error))}") from None
                 found.setdefault(config.model_dump_json(), SweepCell(*name, config))
     cells = tuple(found.values())
     for override in overrides:

@@ -165,7 +165,9 @@ def _not_known(
     sentences = []
     for why, jobs in reasons.items():
         kinds = ", ".join(dict.fromkeys(NAMES[job.kind] for job in jobs))
-        sentences.append(f"the time of {len(jobs):,} jobs ({kinds}), as {why}")
+        sentences.append(
+            f"the time of {len(jobs):,} job{'s' * (len(jobs) != 1)} ({kinds}), as {why}"
+        )
     absent = {
         "models": supplies.missing_models,
         "tasks": supplies.missing_tasks,

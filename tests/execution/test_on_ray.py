@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -248,6 +248,25 @@ def test_an_unreachable_cluster_is_one_sentence_soon(
         make_executor(config, store, store.root)
     assert time.monotonic() - started < 10
     assert repr(address) in str(error.value)
+
+
+def test_nothing_is_shown_before_the_cluster_is_reached(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*given: object) -> None:
+        raise ClusterError("away")
+
+    class Shown(Recorder):
+        def showing(self, jobs: object) -> NoReturn:
+            raise AssertionError("shown")
+
+    monkeypatch.setattr(on_ray, "connect", away)  # an `auto` cluster may happen to be there
+    config = ExecutionConfig(executor="ray", ray=RayConfig(address="auto"))
+    with (
+        pytest.raises(ClusterError, match="away"),
+        make_executor(config, store, store.root) as executor,
+    ):
+        executor.execute(naps(1, 0), Shown())
 
 
 def test_without_ray_the_sentence_says_what_to_install(

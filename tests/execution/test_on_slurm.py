@@ -88,13 +88,17 @@ def test_two_workers_give_the_tables_of_this_process(tmp_path: Path, store: Stor
     assert_nothing_left(store)
 
 
-def test_workers_share_the_work_and_do_not_repeat_what_failed_in_another(store: Store) -> None:
+def test_workers_share_the_work_and_do_not_repeat_what_failed_in_another(
+    store: Store, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(on_slurm, "PATIENCE", 0.0)  # which is for workers that are cancelled
     wrong, first = riddle(), naps(10, 0.3)
     left_out = naps(1, 0, wrong, name="after the riddle")
     jobs = [*first, wrong, *left_out, *naps(2, 0.1, *first, name="last")]
     with slurm(store) as executor:
         outcome = executor.execute(jobs, progress := Recorder())
     assert outcome.computed == 12
+    assert "Traceback" not in capfd.readouterr().err  # workers ended by themselves
     assert outcome.failed.keys() == {wrong.artefact, left_out[0].artefact}
     assert progress.failed == [outcome.failed[wrong.artefact]]
     assert "riddle failed: TypeError: " in progress.failed[0]

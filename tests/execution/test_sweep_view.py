@@ -105,6 +105,13 @@ def test_the_terminal_keeps_failures_and_the_end_and_no_table() -> None:
     )
 
 
+def test_one_job_is_not_jobs() -> None:
+    progress, stream = logged()
+    with progress.showing([Job("nap", "nap", {})]):
+        pass
+    assert "begin: 1 job (1 × nap)" in stream.getvalue()
+
+
 def test_a_log_has_begin_now_and_then_a_line_and_the_end(tmp_path: Path) -> None:
     progress, stream = logged()
     progress.shortest = 0.2

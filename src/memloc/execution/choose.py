@@ -11,6 +11,23 @@ from memloc.execution.settings import ExecutionConfig
 from memloc.store.store import Store
 
 
+def check_executor(config: ExecutionConfig) -> None:
+    """What can be checked at once, before long plans are made for it.
+
+    Raises:
+        MemlocError: If it cannot be used here.
+    """
+    if config.executor == "ray":
+        from memloc.execution.ray_cluster import check_address, import_ray
+
+        import_ray()
+        check_address(config.ray.address)
+    elif config.executor == "slurm":
+        from memloc.execution.on_slurm import check_slurm
+
+        check_slurm(config.slurm)
+
+
 def make_executor(config: ExecutionConfig, store: Store, folder: Path) -> Executor:
     """The executor that was asked for.
 

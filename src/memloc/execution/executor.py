@@ -69,6 +69,7 @@ class Executor(ABC):
         self.store.sweep_leftovers()
         forget_finished(self.store)
         queue = JobQueue(jobs, finished, self.store, progress, self._failed_before, self.launch)
+        self.connect()
         with progress.showing(waiting):
             self.work(queue)
         return Outcome(len(queue.computed), queue.failed)
@@ -78,6 +79,13 @@ class Executor(ABC):
             return None
         found = failures.failure_of(self.store, job)
         return str(found["reason"]) if found and found.get("launch") == self.launch else None
+
+    def connect(self) -> None:  # noqa: B027 (most need not)
+        """Reach whoever computes, if that can fail; nothing is shown before.
+
+        Raises:
+            ClusterError: If it does.
+        """
 
     @abstractmethod
     def work(self, queue: JobQueue) -> None:

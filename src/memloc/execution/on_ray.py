@@ -71,7 +71,6 @@ class RayExecutor(Executor):
 
     def work(self, queue: JobQueue) -> None:
         """Hand out jobs and wait for replies."""
-        self._connect()
         self._check_fit(queue)
         started = looked = time.monotonic()
         warned = False
@@ -211,7 +210,8 @@ class RayExecutor(Executor):
 
     # --- the cluster ---
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Join the cluster, or start one."""
         self.store.check_writable()
         self.token.parent.mkdir(parents=True, exist_ok=True)
         self.token.write_text(self.launch)

@@ -30,7 +30,9 @@ WATCH_EVERY = 2.0
 END = "cannot-go-on.txt"
 """Where a worker leaves why nothing can be stored any more."""
 PATIENCE = 3.0
-"""Seconds for cancelled workers to end."""
+"""Seconds for cancelled workers to end, and for those of Slurm after their work."""
+LEISURE = 60.0
+"""Seconds for workers of this machine to end after their work."""
 
 
 class SlurmExecutor(Executor):
@@ -52,14 +54,10 @@ class SlurmExecutor(Executor):
         # Workers share a launch: what failed in one is not tried again by another.
         super().__init__(store, launch or uuid.uuid4().hex)
         self.config, self.folder = config, folder.absolute()
+        check_slurm(config)
         self.submitit = _import_submitit()
         logging.getLogger("submitit").setLevel(logging.ERROR)  # it talks into our progress
         self.array: list[Any] = []
-        if config.cluster == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
-            raise ClusterError(
-                "executor 'slurm' needs Slurm, but sbatch is not on this machine; start it where "
-                "you submit jobs, or use executor 'local' or 'ray'"
-            )
 
     def work(self, queue: JobQueue) -> None:
         """Submit workers, and watch until all is done; submit again if they ended too early."""
@@ -139,8 +137,12 @@ class SlurmExecutor(Executor):
             raise CannotGoOn((folder / END).read_text(encoding="utf-8").strip())
 
     def _wait_for_workers(self) -> None:
-        """They see within a second or so that all is done; ask those who do not."""
-        deadline = time.monotonic() + PATIENCE
+        """They see that all is done and end, on a busy machine slowly; ask those who do not.
+
+        Processes of this machine would complain about it in the terminal, so they have more time.
+        """
+        patience = PATIENCE if self.config.cluster == "slurm" else LEISURE
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline and not all(worker.done() for worker in self.array):
             time.sleep(0.1)
         self.stop()
@@ -177,6 +179,20 @@ class SlurmWorker:
     def checkpoint(self) -> Any:
         """Out of time, or pre-empted: submitit submits this again, and the store has the rest."""
         return _import_submitit().helpers.DelayedSubmission(self)
+
+
+def check_slurm(config: SlurmConfig) -> None:
+    """Workers can be submitted from here.
+
+    Raises:
+        ClusterError: If submitit or Slurm is not there.
+    """
+    _import_submitit()
+    if config.cluster == "slurm" and not (shutil.which("sbatch") and shutil.which("srun")):
+        raise ClusterError(
+            "executor 'slurm' needs Slurm, but sbatch is not on this machine; start it where "
+            "you submit jobs, or use executor 'local' or 'ray'"
+        )
 
 
 def _last_words(folder: Path) -> str:

@@ -16,6 +16,7 @@ from rich.text import Text
 from memloc.execution.job import Job
 from memloc.execution.progress import Progress, clock
 from memloc.execution.tally import STATES, Running, Tally, duration, in_order, in_words
+from memloc.sweep_file.words import in_settings
 
 DRAWINGS_PER_SECOND = 2.0
 SHOWN_JOBS = 6
@@ -73,7 +74,7 @@ class _SweepView:
             self.reasons[reason] += 1
             times = self.reasons[reason]
         if times <= LIKE_IT:
-            self.tell(words)
+            self.tell(in_settings(words))
         if times == LIKE_IT:
             self.tell("further failures for this reason are only counted")
 
@@ -205,7 +206,8 @@ class SweepLog(_SweepView):
         self.reasons.clear()
         kinds = self.tally.counts
         parts = [f"{kinds[kind].total():,} × {in_words(kind)}" for kind in in_order(kinds)]
-        self.tell(f"begin: {len(jobs):,} jobs ({', '.join(parts)})")
+        s = "s" * (len(jobs) != 1)
+        self.tell(f"begin: {len(jobs):,} job{s} ({', '.join(parts)})")
         ended = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
         ticker.start()

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memloc.report.terminal import show_jobs
+from memloc.report.terminal import counted, show_jobs
 
 SHORT = {"retraining": "retrain", "gradients": "gradient", "weight-change": "change"}
 """Names of techniques that fit into a column."""
@@ -29,10 +29,11 @@ def show_sweep(summary: dict[str, Any], runs: Path, console: Console) -> None:
         words = benchmark.get("interpretation") or "no result"
         console.print(f"Control: {words}", markup=False)
     show_jobs(summary["jobs"], summary["seconds"], console)
-    if summary["jobs"]["failed"]:
+    failed = summary["jobs"]["failed"]
+    if failed:
         console.print(
-            f"{summary['jobs']['failed']} jobs failed or were left out for that; the same command "
-            "tries only them again."
+            f"{counted(failed, 'job')} failed or {'was' if failed == 1 else 'were'} left out for "
+            f"that; the same command tries only {'it' if failed == 1 else 'them'} again."
         )
     _say(console, f"Results: {runs}/ (one folder per run); this summary: {summary['folder']}/")
     if any(row["folder"] for row in rows):
@@ -85,7 +86,8 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         table.add_row(row["name"], f"{row['jobs']:,}", f"{row['in_store']:,}", *cells)
     console.print(table)
     left = found["jobs"] - found["in_store"]
-    console.print(f"\n{found['jobs']:,} jobs of {found['runs']} runs, {left:,} to compute.")
+    jobs, runs = counted(found["jobs"], "job"), counted(found["runs"], "run")
+    console.print(f"\n{jobs} of {runs}, {left:,} to compute.")
     if left and found["without_time"] < left:
         least = "At least " if found["without_time"] else "About "
         together = ""

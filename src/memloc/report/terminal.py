@@ -116,15 +116,21 @@ def show_files(folder: str, console: Console, jobs: dict[str, int] | None, secon
     )
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 job`, `1,234 jobs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> None:
     """How much was computed now, and how much earlier."""
     console.print()
-    if jobs and not jobs["computed"]:
+    if jobs and not jobs["computed"] and jobs.get("failed"):
+        console.print(f"Nothing was computed, {jobs['reused']} reused, in {seconds:.0f} s.")
+    elif jobs and not jobs["computed"]:
         console.print(f"Nothing to compute: all {jobs['reused']} jobs were in the store already.")
     elif jobs and jobs["reused"]:
-        console.print(
-            f"{jobs['computed']} jobs computed, {jobs['reused']} reused, in {seconds:.0f} s."
-        )
+        computed = counted(jobs["computed"], "job")
+        console.print(f"{computed} computed, {jobs['reused']} reused, in {seconds:.0f} s.")
     else:
         console.print(f"Computed in {seconds:.0f} s.")
 
