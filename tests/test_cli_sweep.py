@@ -46,7 +46,8 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     assert max(map(len, out.splitlines())) <= 80
     for words in ("questions tiny-bert", "swapping", "Results: runs/", "Next: memloc claims runs"):
         assert words in out
-    assert "start  θ_M: train on perturbed labels (questions, tiny-bert)" in err
+    assert "begin: 4 jobs" in err
+    assert "end: 4 of 4 done" in err
 
     # Other labels, other trainings: what these take is known by now.
     small.write_text(SMALL.replace("limit: 40", "limit: 50"))

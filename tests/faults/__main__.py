@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", help="scenarios; default: all")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="memloc-faults-") as name:
+    with tempfile.TemporaryDirectory(prefix="memloc-faults-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         experiment = make_experiment(folder, tasks=TASKS, models=MODELS)
         reference = Sweep(experiment, folder / "reference")

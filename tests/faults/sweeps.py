@@ -71,6 +71,7 @@ class Sweep:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=_mind_interrupts,
         )
 
     def complete(self, *options: str) -> dict[str, Any]:
@@ -123,6 +124,11 @@ class Sweep:
         return sorted(
             path.name for folder in hidden if folder.is_dir() for path in folder.iterdir()
         )
+
+
+def _mind_interrupts() -> None:
+    """What runs in the background of a shell ignores Ctrl-C, and so would whatever it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def assert_same_tables(one: Sweep, other: Sweep) -> None:
