@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +13,13 @@ import torch
 
 from memloc import cli
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
+
+# Started in the background of a shell, everything would ignore Ctrl-C, and so would all it starts.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
