@@ -260,7 +260,9 @@ def test_nothing_is_shown_before_the_cluster_is_reached(
         def showing(self, jobs: object) -> NoReturn:
             raise AssertionError("shown")
 
-    monkeypatch.setattr(on_ray, "connect", away)  # an `auto` cluster may happen to be there
+    # A cluster is there for the other tests, and an `auto` one may happen to be.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(on_ray, "connect", away)
     config = ExecutionConfig(executor="ray", ray=RayConfig(address="auto"))
     with (
         pytest.raises(ClusterError, match="away"),
