@@ -12,7 +12,7 @@ demo: $(INSTALLED)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
 faults: $(INSTALLED)

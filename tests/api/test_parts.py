@@ -123,3 +123,30 @@ def test_a_context_of_models_that_lacks_one_says_so(trained: Setup) -> None:
             memloc.techniques.swapping(context)
         with pytest.raises(MemlocError, match=r"window_sizes 7 is out of range"):
             memloc.techniques.retraining(context, window_sizes=[7])
+
+
+def test_flipped_labels_stay_in_the_rows_of_a_shuffled_table() -> None:
+    table = pd.DataFrame({"gold": ["yes", "no", "maybe"] * 20}).sample(frac=1, random_state=1)
+    before = table["gold"].tolist()
+    flipped = memloc.perturb(table["gold"], noise=0.1)
+    table["label"], table["gold"] = flipped["label"], flipped["original_label"]
+    assert table["gold"].tolist() == before
+    assert (table["label"] != table["gold"]).tolist() == flipped["noisy"].tolist()
+
+
+def test_what_is_frozen_is_not_trained_behind_the_back_of_its_owner() -> None:
+    model = untrained()
+    next(model.parameters()).requires_grad = False
+    with pytest.raises(MemlocError, match=r"1 parameters of the model are frozen"):
+        memloc.fine_tune(model, tokenizer=None, data={"text": ["a", "b"], "label": [0, 1]})
+
+
+def test_values_with_another_index_than_the_data_are_not_taken_by_position(trained: Setup) -> None:
+    table = pd.DataFrame({"text": ["a", "b"], "label": [0, 1]}, index=[5, 6])
+    with pytest.raises(MemlocError, match="suspects has another index than data"):
+        memloc.localise(
+            memorised=trained.memorised,
+            tokenizer=trained.tokenizer,
+            data=table,
+            suspects=pd.Series([True, False], index=[6, 5]),
+        )

@@ -45,8 +45,6 @@ try:
 except ImportError:
     pytest.skip("Ray is not installed: pip install 'memloc[ray]'", allow_module_level=True)
 
-pytestmark = pytest.mark.xdist_group("ray")  # one cluster for all
-
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:

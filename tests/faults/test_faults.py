@@ -19,10 +19,9 @@ from tests.faults.scenarios import (
 )
 from tests.faults.sweeps import Sweep, make_experiment
 
-pytestmark = [
-    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"),
-    pytest.mark.xdist_group("faults"),  # they share the undisturbed sweep
-]
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"
+)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from memloc.data import noise as noise_of
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples
 from memloc.data.task import Task
-from memloc.errors import DataError
+from memloc.errors import DataError, ModelError
 from memloc.execution.job import Job
 from memloc.localisation import class_ids
 from memloc.training import loop
@@ -37,7 +37,8 @@ def perturb(labels: Sequence[Any], noise: float = 0.15, seed: int = 1) -> pd.Dat
         seed: Decides who is noisy and what the new labels are.
 
     Returns:
-        One row per example: label, original_label, noisy.
+        One row per example: label, original_label, noisy; with the index of `labels`, if they have
+        one.
 
     Example:
         >>> found = memloc.perturb(["yes", "no"] * 10, noise=0.1)
@@ -61,6 +62,8 @@ def perturb(labels: Sequence[Any], noise: float = 0.15, seed: int = 1) -> pd.Dat
     found = noise_of.perturb(task, noise, seed).train
     for column in ("label", "original_label"):
         found[column] = pd.Series([classes[number] for number in found[column]])
+    if isinstance(labels, pd.Series):  # so that columns put back into its table stay in their rows
+        found.index = labels.index
     return found[["label", "original_label", "noisy"]]
 
 
@@ -131,6 +134,12 @@ def fine_tune(
         )
         examples = labelled_examples(as_frame(data), "data", text, pair, label)
         inner = unwrap(model, "model")
+        frozen = [name for name, p in inner.named_parameters() if not p.requires_grad]
+        if frozen:
+            raise ModelError(
+                f"{len(frozen)} parameters of the model are frozen ({frozen[0]} is one), and "
+                "fine_tune would train them; merge adapters, or set requires_grad, before"
+            )
         device = next(inner.parameters()).device
         with untouched([inner], tokenizer), own_settings(device):
             ensure_padding(inner, tokenizer)

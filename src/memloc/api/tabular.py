@@ -122,6 +122,20 @@ def run_table(data: Any, columns: Sequence[str | None], what: str = "task") -> p
     return examples.drop(columns="example")
 
 
+def _check_order(data: Any, values: Any, role: str) -> None:
+    """Values are taken in their order, so an index that says otherwise must not be overlooked.
+
+    Raises:
+        DataError: If rows of `values` have other labels than those of `data`.
+    """
+    both = isinstance(data, pd.DataFrame) and isinstance(values, pd.Series)
+    if both and len(data) == len(values) and not data.index.equals(values.index):
+        raise DataError(
+            f"{role} has another index than data, and its values would be taken in their order; "
+            "give a column of data, or .to_numpy() if the order is right"
+        )
+
+
 def given_examples(
     data: Any,
     text: Any,
@@ -150,6 +164,7 @@ def given_examples(
     columns: dict[str, str | None] = {}
     for role, values in {**given, "suspects": suspects}.items():
         if values is not None and not isinstance(values, str):
+            _check_order(data, values, role)
             cells = _cells(values)
             lengths[role] = len(cells)
             check_lengths(lengths)
