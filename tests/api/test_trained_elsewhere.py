@@ -18,7 +18,7 @@ from tests.api.conftest import QUICK, Setup, untrained
 from tests.api.test_localising import bit_identical, weights
 from tests.tiny_models import tiny_model
 
-peft = pytest.importorskip("peft")
+peft = pytest.importorskip("peft", reason="peft is not installed: pip install peft")
 
 
 def train_with_trainer(

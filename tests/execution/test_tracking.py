@@ -298,7 +298,7 @@ def test_the_process_can_be_stopped_at_any_time(fake: Path, tmp_path: Path) -> N
 def test_the_real_trackers_take_it(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Any
 ) -> None:
-    pytest.importorskip(name)
+    pytest.importorskip(name, reason=f"{name} is not installed: pip install {name}")
     monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))

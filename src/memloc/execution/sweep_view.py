@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -39,7 +40,7 @@ def one_line(words: str) -> str:
     return " ".join("".join(c if c.isprintable() else " " for c in words).split())
 
 
-class _SweepView:
+class _SweepView(ABC):
     """What table and log have in common: they count, and tell at once what the user should know.
 
     Another thread draws, or writes a line now and then, also while no message comes.
@@ -87,9 +88,9 @@ class _SweepView:
         """Something the user should know."""
         self.tell(f"note: {words}")
 
+    @abstractmethod
     def tell(self, words: str) -> None:
         """A line, at once."""
-        raise NotImplementedError
 
     def print(self, line: str) -> None:
         """One line of the output, however long, and nothing in it that is not text."""
