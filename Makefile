@@ -6,13 +6,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults lint bench docs support clean
+.PHONY: demo test faults lint bench docs support reproduction clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
 faults: $(INSTALLED)
@@ -31,6 +31,10 @@ bench: $(INSTALLED)
 # python3 -m http.server --directory site
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# docs/reproduction.md and its figures, from the tables in docs/reproduction.
+reproduction: $(INSTALLED)
+	$(BIN)/python -m reproduction
 
 # docs/support.md, from what is found in tiny models of every architecture.
 support: $(INSTALLED)

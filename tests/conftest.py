@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import threading
@@ -20,6 +21,29 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONGEST = (
+    "faults/test_faults.py",
+    "test_cli_deep.py",
+    "test_cli_control.py",
+    "docs/test_notebook.py",
+    "execution/test_executor.py",
+    "models/test_memory.py",
+    "api/test_api_page.py",
+)
+"""Files of tests that take more than twenty seconds, longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that no process is left alone with one at the end."""
+    here = Path(__file__).parent
+
+    def rank(item: pytest.Item) -> int:
+        name = os.path.relpath(item.path, here).replace(os.sep, "/")
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=rank)
 
 
 @pytest.fixture(autouse=True)
