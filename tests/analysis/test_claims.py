@@ -124,25 +124,29 @@ def test_a_claim_about_single_runs_holds_or_fails(
     assert verdict(tmp_path / "bad", claim) == "does not hold"
 
 
-def test_most_runs_decide_and_the_share_of_them_is_the_value(tmp_path: Path) -> None:
-    write_tasks(tmp_path, make=lambda place: {"single_layer": 0.3 if place < 3 else 0.1})
+@pytest.mark.parametrize(("others", "verdict"), [(1, "holds"), (3, "not enough data")])
+def test_most_runs_decide_and_the_share_of_them_is_the_value(
+    tmp_path: Path, others: int, verdict: str
+) -> None:
+    write_tasks(tmp_path, make=lambda place: {"single_layer": 0.3 if place < others else 0.1})
     found = findings(tmp_path)["not-confined"]
-    assert found.verdict == "holds"
-    assert found.measured.value == pytest.approx(5 / 8)
+    assert found.verdict == verdict
+    assert found.measured.value == pytest.approx((8 - others) / 8)
     assert found.measured.n == 8
     assert found.measured.interval is not None
-    assert found.measured.interval[0] < 5 / 8 < found.measured.interval[1]
+    assert found.measured.interval[0] < (8 - others) / 8 <= found.measured.interval[1]
 
 
-def test_the_bottom_half_must_work_nearly_always(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("others", "verdict"), [(1, "not enough data"), (4, "does not hold")])
+def test_the_bottom_half_must_work_nearly_always(tmp_path: Path, others: int, verdict: str) -> None:
     def end(place: int) -> dict[str, Any]:
-        swapped = course(0.4 if place == 0 else 0.9)
+        swapped = course(0.4 if place < others else 0.9)
         return {"positions": {"memorised": course(0.1), "bottom_swapped": swapped}}
 
     write_tasks(tmp_path, make=end)
     found = findings(tmp_path)["bottom-swap"]
-    assert found.measured.value == pytest.approx(7 / 8)
-    assert found.verdict == "does not hold"
+    assert found.measured.value == pytest.approx((8 - others) / 8)
+    assert found.verdict == verdict
 
 
 @pytest.mark.parametrize("claim", ["bottom-swap", "top-swap"])
@@ -298,7 +302,7 @@ def test_pairs_of_models_are_listed_with_the_papers_value(tmp_path: Path) -> Non
     assert found.measured.value == pytest.approx(mean)
 
 
-@pytest.mark.parametrize(("claim", "rho"), [("fig8-models", 0.61), ("fig9-models", 0.8)])
+@pytest.mark.parametrize(("claim", "rho"), [("fig8-models", 0.8), ("fig9-models", 0.8)])
 def test_models_agree_as_much_as_in_the_paper_or_not(
     tmp_path: Path, claim: str, rho: float
 ) -> None:

@@ -28,11 +28,12 @@ def findings(runs: Path) -> dict[str, Finding]:
     ("claim", "found", "expected"),
     [
         ("control-swapping", {"swapping": ALL}, "holds"),
-        ("control-swapping", {"swapping": MOST}, "does not hold"),
+        ("control-swapping", {"swapping": HALF}, "does not hold"),
+        ("control-swapping", {"swapping": MOST}, "not enough data"),  # .9 is in the interval
         ("control-retraining", {"retraining": ALL}, "holds"),
         ("control-retraining", {"retraining": NONE}, "does not hold"),
         ("control-gradients", {"gradients": MOST}, "holds"),
-        ("control-gradients", {"gradients": HALF}, "does not hold"),  # may be chance
+        ("control-gradients", {"gradients": HALF}, "not enough data"),  # may be chance
         ("control-probing", {"probing": ALL}, "holds"),
         ("control-probing", {"probing": NONE}, "does not hold"),
         ("control-probing", {"swapping": ALL}, "not enough data"),

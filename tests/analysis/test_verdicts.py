@@ -17,9 +17,9 @@ from memloc.analysis.verdicts import (
     above,
     at_least,
     below,
-    clearly_below,
     judge,
     near,
+    positive,
     shifted,
     within_bounds,
 )
@@ -50,10 +50,32 @@ def test_limits_are_open_or_closed_as_their_names_say(decide) -> None:
     assert decide(below(0.5, ""), Measured(0.49, 9, 9)).verdict == "holds"
 
 
-def test_clearly_below_is_with_the_whole_interval(decide) -> None:
-    rule = clearly_below(0.5, "")
-    assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.49))).verdict == "holds"
-    assert decide(rule, Measured(0.4, 9, 9, interval=(0.3, 0.51))).verdict == "does not hold"
+@pytest.mark.parametrize(
+    ("rule", "interval", "verdict"),
+    [
+        (below(0.5, ""), (0.3, 0.49), "holds"),
+        (below(0.5, ""), (0.3, 0.51), "not enough data"),
+        (below(0.5, ""), (0.51, 0.9), "does not hold"),
+        (above(0.5, ""), (0.51, 0.9), "holds"),
+        (above(0.5, ""), (0.5, 0.9), "not enough data"),
+        (above(0.5, ""), (0.1, 0.5), "does not hold"),
+        (at_least(0.5, ""), (0.5, 0.9), "holds"),
+        (at_least(0.5, ""), (0.1, 0.5), "not enough data"),
+        (at_least(0.5, ""), (0.1, 0.49), "does not hold"),
+    ],
+)
+def test_a_limit_is_passed_with_the_whole_interval_or_nothing_is_said(
+    decide, rule: Rule, interval: tuple[float, float], verdict: str
+) -> None:
+    found = decide(rule, Measured(sum(interval) / 2, 9, 9, interval=interval))
+    assert found.verdict == verdict
+    assert found.reason == ("the interval has 0.5 in it" if verdict == "not enough data" else "")
+
+
+def test_a_correlation_is_positive_with_its_whole_interval(decide) -> None:
+    assert decide(positive(""), Measured(0.5, 9, 9, interval=(0.1, 0.9))).verdict == "holds"
+    found = decide(positive(""), Measured(0.5, 9, 9, interval=(-0.1, 0.9)))
+    assert (found.verdict, found.reason) == ("not enough data", "the interval has 0 in it")
 
 
 @pytest.mark.parametrize(
@@ -87,6 +109,23 @@ def test_bounds_come_with_the_measurement(decide) -> None:
 
 
 @pytest.mark.parametrize(
+    ("interval", "verdict"),
+    [
+        ((0.5, 0.9), "holds"),
+        ((0.4, 0.8), "not enough data"),
+        ((0.8, 1.0), "not enough data"),
+        ((0.1, 0.4), "does not hold"),
+        ((0.95, 1.0), "does not hold"),
+    ],
+)
+def test_an_interval_that_is_partly_within_bounds_says_nothing(
+    decide, interval: tuple[float, float], verdict: str
+) -> None:
+    measured = Measured(sum(interval) / 2, 9, 9, interval=interval, bounds=(0.5, 0.9))
+    assert decide(within_bounds(""), measured).verdict == verdict
+
+
+@pytest.mark.parametrize(
     ("value", "interval", "verdict", "reason"),
     [
         (0.75, (0.7, 0.8), "holds", ""),  # .2 away
@@ -112,6 +151,15 @@ def test_where_the_claim_is_that_there_is_a_relation_a_stronger_one_is_as_good(d
     assert decide(near(0.55, or_more=True), strong).verdict == "holds"
     assert decide(near(0.55), strong).verdict == "does not hold"
     assert decide(near(0.55, or_more=True), weak).verdict == "does not hold"
+
+
+def test_an_interval_with_the_papers_correlation_and_none_at_all_in_it_says_nothing(decide) -> None:
+    wide = Measured(0.5, 9, 9, interval=(-0.1, 0.9))
+    found = decide(near(0.55, or_more=True), wide)
+    assert found.verdict == "not enough data"
+    assert found.reason == "the interval is wider than 1.25, or has both 0 and 0.55 in it"
+    # Where the finding is that two techniques hardly agree, none at all is near it.
+    assert decide(near(0.14), Measured(0.1, 9, 9, interval=(-0.1, 0.3))).verdict == "holds"
 
 
 def test_too_few_independent_observations_give_no_verdict_but_the_value_is_kept(decide) -> None:

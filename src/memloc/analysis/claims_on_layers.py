@@ -34,7 +34,6 @@ from memloc.analysis.verdicts import (
     above,
     at_least,
     below,
-    clearly_below,
     near,
     within_bounds,
 )
@@ -90,7 +89,7 @@ _LAYERS = (
         "§4.1, Fig. 5",
         "Early layers matter more for memorisation (M-CoG as share of the depth)",
         "< 0.50",
-        clearly_below(0.5, "the mean and its interval are below the middle, .5"),
+        below(0.5, "the mean and its interval are below the middle, .5"),
         early_layers,
     ),
     Claim(

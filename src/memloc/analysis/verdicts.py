@@ -90,7 +90,7 @@ class Rule:
     words: str
     holds: Callable[[float, Measured], bool | None]
     paper: float | None = None
-    undecided: str = f"the interval is wider than {VAGUE:g}"
+    undecided: str = ""
 
 
 @dataclass(frozen=True)
@@ -161,22 +161,27 @@ def _compared(measured: Measured, paper: float) -> str:
 
 def above(limit: float, words: str) -> Rule:
     """Holds for values above a limit."""
-    return Rule(words, lambda value, _: value > limit)
+    return _beyond(limit, words, lambda value: value > limit)
 
 
 def at_least(limit: float, words: str) -> Rule:
     """Holds for values from a limit on."""
-    return Rule(words, lambda value, _: value >= limit)
+    return _beyond(limit, words, lambda value: value >= limit)
 
 
 def below(limit: float, words: str) -> Rule:
     """Holds for values below a limit."""
-    return Rule(words, lambda value, _: value < limit)
+    return _beyond(limit, words, lambda value: value < limit)
 
 
-def clearly_below(limit: float, words: str) -> Rule:
-    """Holds if the whole interval is below a limit."""
-    return Rule(words, lambda value, m: (m.interval[1] if m.interval else value) < limit)
+def _beyond(limit: float, words: str, side: Callable[[float], bool]) -> Rule:
+    """Decided by the side of a limit, with the whole interval: half of it says nothing."""
+
+    def holds(value: float, measured: Measured) -> bool | None:
+        sides = {side(end) for end in (value, *(measured.interval or ()))}
+        return sides.pop() if len(sides) == 1 else None
+
+    return Rule(words, holds, undecided=f"the interval has {limit:g} in it")
 
 
 def shifted(paper: float) -> Rule:
@@ -197,17 +202,33 @@ def shifted(paper: float) -> Rule:
 
 
 def within_bounds(words: str) -> Rule:
-    """Holds for values within the bounds that came with the measurement."""
-    return Rule(words, lambda value, m: m.bounds is None or m.bounds[0] <= value <= m.bounds[1])
+    """Holds for values within the bounds that came with the measurement.
+
+    Undecided if their interval is partly within and partly outside.
+    """
+
+    def holds(value: float, measured: Measured) -> bool | None:
+        if measured.bounds is None:
+            return True
+        (low, high), (first, last) = measured.bounds, measured.interval or (value, value)
+        if low <= first and last <= high:
+            return True
+        return False if last < low or first > high else None
+
+    return Rule(words, holds, undecided="the interval is only partly within")
 
 
 def positive(words: str) -> Rule:
-    """Holds for correlations above 0 whose interval says something."""
-    return Rule(words, lambda value, m: None if _says_nothing(m) else value > 0)
+    """Holds for correlations above 0."""
+    return above(0.0, words)
 
 
 def _says_nothing(measured: Measured) -> bool:
     return measured.interval is not None and measured.interval[1] - measured.interval[0] > VAGUE
+
+
+def _has(measured: Measured, value: float) -> bool:
+    return measured.interval is not None and measured.interval[0] <= value <= measured.interval[1]
 
 
 def near(paper: float, or_more: bool = False) -> Rule:
@@ -215,21 +236,22 @@ def near(paper: float, or_more: bool = False) -> Rule:
 
     Args:
         paper: The paper's value.
-        or_more: A stronger correlation is as good, as the claim is that there is one.
+        or_more: A stronger correlation is as good, as the claim is that there is one. Then an
+            interval that agrees with the paper's and with none at all says nothing.
     """
 
     def holds(value: float, measured: Measured) -> bool | None:
-        if _says_nothing(measured):
+        if _says_nothing(measured) or (or_more and _has(measured, 0.0) and _has(measured, paper)):
             return None
         if round(abs(value - paper), 9) <= TOLERANCE or (or_more and value > paper):
             return True
-        if measured.interval is None:
-            return False
-        low, high = measured.interval
-        return low <= paper <= high
+        return _has(measured, paper)
 
     close = f"ρ >= {paper - TOLERANCE:.2f}" if or_more else f"within {TOLERANCE:g} of {paper:.2f}"
-    return Rule(f"{close}, or {paper:.2f} is in the interval", holds, paper)
+    undecided = f"the interval is wider than {VAGUE:g}"
+    if or_more:
+        undecided += f", or has both 0 and {paper:.2f} in it"
+    return Rule(f"{close}, or {paper:.2f} is in the interval", holds, paper, undecided)
 
 
 def of_correlation(found: Correlation, unit: str, **more: Any) -> Measured:
