@@ -53,9 +53,9 @@ def undone_by_all(summary: dict[str, Any], result: dict[str, Any]) -> float | No
     if "full_error" not in result:
         return None
     if "undone" in result:
-        return max(0.0, result["undone"])
+        return max(0.0, float(result["undone"]))
     share = summary.get("memorised_share")  # older summaries do not have what is undone
-    return max(0.0, lost(result["full_error"], 1.0 if share is None else share))
+    return max(0.0, lost(float(result["full_error"]), 1.0 if share is None else float(share)))
 
 
 def clean_lost(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
