@@ -109,8 +109,12 @@ def write_run(
                 "clean_error": clean_error,
                 "strongest_single_layer": {"layer": 1, "undoes": single_layer},
                 "error_by_size_and_layer": [
-                    [1.0 if size >= (layers_to_revert or round(layers * 2 / 3)) else 0.4] * layers
-                    for size in range(1, layers + 1)
+                    [single_layer] * layers,
+                    *(
+                        [1.0 if size >= (layers_to_revert or round(layers * 2 / 3)) else 0.4]
+                        * layers
+                        for size in range(2, layers + 1)
+                    ),
                 ],
             }
     summary: dict[str, Any] = {

@@ -12,6 +12,8 @@ import pytest
 from rich.console import Console
 
 from memloc.analysis.run_folders import ResultsError
+from memloc.report.figures import over_time
+from memloc.report.figures.data import read_figure_data
 from memloc.report.over_time import show_over_time, summarise_checkpoints
 from memloc.report.page_data import page_data
 from tests.report.folders import write_full_run
@@ -144,3 +146,18 @@ def test_damaged_tables_are_named(folder: Path, tmp_path: Path, name: str) -> No
     changed.to_parquet(there / f"{name}.parquet")
     with pytest.raises(ResultsError, match=r"checkpoints?(_layers)?\.parquet"):
         page_data(there)
+
+
+def test_a_panel_without_weights_says_so(tmp_path: Path) -> None:
+    """Nothing memorised at any checkpoint: an empty panel would look like a fault."""
+    folder = add_checkpoints(write_full_run(tmp_path, seeds=(1, 2)))
+    nothing = tables_of([examined(seed, epoch, 0.0) for seed in (1, 2) for epoch in EPOCHS])
+    for name, table in nothing.items():
+        table.to_parquet(folder / f"{name}.parquet", index=False)
+    (picture,) = over_time.draw(read_figure_data(tmp_path))
+    words = [[text.get_text() for text in panel.texts] for panel in picture.figure.axes]
+    assert words == [
+        ["not yet"],
+        ["not yet"],
+        [],
+    ]  # positions of centroids are known from the start

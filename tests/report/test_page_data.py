@@ -93,7 +93,7 @@ def test_matrix_and_centres_of_all_seeds_are_those_of_the_summary(run: dict, fol
     together = view(run, "all")
     for found in together["maps"]:
         np.testing.assert_allclose(
-            found["matrix"], summary[found["technique"]]["error_by_size_and_layer"], atol=1e-4
+            found["matrix"], summary[found["technique"]]["undone_by_size_and_layer"], atol=1e-4
         )
     for found in together["techniques"]:
         assert found["m_cog"] == pytest.approx(summary[found["name"]]["m_cog"], abs=1e-4)

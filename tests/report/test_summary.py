@@ -70,7 +70,7 @@ def test_nothing_to_localise_is_said_so() -> None:
     assert interpret(found).startswith("Nothing to localise")
 
 
-GOOD = {"memorised_share": 1.0, "noisy_examples": 50}
+GOOD = {"memorised_share": 1.0, "clean_accuracy": 1.0, "noisy_examples": 50}
 
 
 def test_a_model_that_memorised_little_gets_no_interpretation() -> None:
@@ -207,3 +207,35 @@ def test_many_techniques_stand_in_several_rows() -> None:
     assert max(map(len, lines)) <= 80
     assert all(any(name in line for line in lines) for name in names)
     assert sum("M-CoG" in line for line in lines) == 2
+
+
+def test_what_is_undone_is_measured_from_what_the_model_knew() -> None:
+    """θ_M gives 8 of 10 labels, layer 2 takes 4 of them away, the others nothing."""
+    table = windows(3, lambda w: 0.6 if 2 in w.layers else 0.2)
+    examples = pd.DataFrame(
+        {
+            "technique": "swapping",
+            "memorised": [True] * 8 + [False] * 2,
+            "smallest_window": pd.Series([1] * 4 + [None] * 6, dtype="Int64"),
+        }
+    )
+    layers = layer_weights("swapping", error_matrix(table))
+    found = summarise_methods({"windows": table, "layers": layers, "examples": examples})
+    result = found["swapping"]
+    assert result["undone"] == pytest.approx(0.4)
+    assert result["undone_by_size_and_layer"][0] == pytest.approx([0, 1, 0])
+    assert result["error_by_size_and_layer"][0] == pytest.approx([1 / 3, 1, 1 / 3])  # as published
+    assert result["full_error"] == pytest.approx(0.6)
+    assert result["strongest_single_layer"] == {"layer": 2, "undoes": pytest.approx(1.0)}
+    assert result["layers_to_undo"] == 1
+
+
+def test_two_equal_models_undo_nothing() -> None:
+    table = windows(3, lambda w: 0.2)
+    examples = pd.DataFrame({"technique": "swapping", "memorised": [True] * 8 + [False] * 2})
+    examples["smallest_window"] = pd.Series([None] * 10, dtype="Int64")
+    layers = layer_weights("swapping", error_matrix(table))
+    result = summarise_methods({"windows": table, "layers": layers, "examples": examples})
+    assert result["swapping"]["undone"] == pytest.approx(0)
+    assert result["swapping"]["layers_to_undo"] is None
+    assert result["swapping"]["strongest_single_layer"] is None

@@ -33,6 +33,7 @@ def summary(**methods: dict[str, Any]) -> dict[str, Any]:
         "methods": methods,
         "agreement": {"pairs": compare_profiles(profiles)},
         "memorised_share": 1.0,
+        "clean_accuracy": 1.0,
         "noisy_examples": 100,
     }
 
@@ -277,7 +278,7 @@ def test_every_caveat_is_a_sentence_of_its_own() -> None:
     found |= {
         "memorised_share": 0.7,
         "noisy_examples": 7,
-        "training": {"original_accuracy": 0.5},
+        "training": {"original_accuracy": 0.5, "clean_accuracy": 1.0},
     }
     assert len(caveats(found)) == 6
     for caveat in caveats(found):
@@ -330,3 +331,44 @@ def test_techniques_that_look_at_whole_layers_beside_parts_are_named() -> None:
     (words,) = caveats(broken)
     assert "loses 40% of the clean labels" in said(words)
     assert words.endswith("so compare with --unit layer.")
+
+
+# --- labels that θ_M never gave ------------------------------------------------------------------
+
+
+def test_labels_that_were_never_given_are_not_undone() -> None:
+    """Two equal models: the error of all layers is θ_M's own."""
+    equal = windowed(RISING) | {"full_error": 0.2}
+    found = summary(swapping=equal) | {"memorised_share": 0.8}
+    assert said(interpret(found)).startswith(
+        "Nothing to localise: even swapping all layers leaves every noisy label in place"
+    )
+
+
+@pytest.mark.parametrize(("full", "something"), [(0.39, False), (0.41, True)])
+def test_below_a_fifth_of_the_labels_nothing_is_localised(full: float, something: bool) -> None:
+    best = {"layer": 5, "undoes": 0.12}
+    little = windowed(RISING, strongest_single_layer=best, layers_to_undo=4) | {"full_error": full}
+    found = summary(swapping=little, gradients=technique(RISING)) | {"memorised_share": 0.8}
+    words = said(interpret(found))
+    assert words.startswith("Memorisation is spread") == something
+    assert ("undoes only 19% of the flipped labels" in words) == (not something)
+    assert ("Swapping undid too little" in agreement(found)) == (not something)
+
+
+def test_clean_labels_that_were_wrong_before_are_not_lost() -> None:
+    worse = windowed(RISING) | {"clean_error": 0.14}
+    assert caveats(summary(swapping=worse) | {"clean_accuracy": 0.9}) == []
+    (words,) = caveats(summary(swapping=worse) | {"clean_accuracy": 0.95})
+    assert said(words).startswith("Swapping also loses 9% of the clean labels")
+    (words,) = caveats(summary(swapping=worse) | {"clean_accuracy": None})
+    assert said(words).startswith("Swapping leaves 14% of the clean labels wrong")
+
+
+def test_one_layer_is_no_plural_and_no_more_than_all_is_undone() -> None:
+    best = {"layer": 1, "undoes": 1.04}
+    alone = part("attention", layers_to_undo=1, strongest_single_layer=best)
+    words = said(interpret(summary(swapping=alone)))
+    assert "45% of the flipped labels; of that, layer 1 alone 100%; lower" in words
+    words = said(interpret(summary(swapping=windowed(FALLING, layers_to_undo=1, strongest_single_layer=best))))  # fmt: skip  # noqa: E501
+    assert "undoes 100% of it" in words

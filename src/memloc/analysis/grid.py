@@ -57,7 +57,7 @@ class Grid:
         centres: technique, m_cog, depth.
         seed_weights: technique, seed, layer, weight.
         weights: technique, layer, weight.
-        windows: technique, single_layer (largest share one layer undoes), layers_to_revert
+        windows: technique, single_layer (largest error of one layer), layers_to_revert
             (smallest size with which a layer undoes nearly everything), clean_error.
         events: event, layer, depth (both NaN if it never happens), seeds, missing.
         positions: state, layer, mean (of the noisy examples between the two centroids).
@@ -208,29 +208,32 @@ def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
     for technique, result in run.summary["methods"].items():
         if "full_error" in result:
-            single = result.get("strongest_single_layer")
+            matrix = _error_matrix(result)
             rows.append(
                 {
                     "technique": technique,
-                    "single_layer": _number(
-                        single.get("undoes") if isinstance(single, dict) else None
-                    ),
-                    "layers_to_revert": _layers_to_revert(result),
+                    # As in Figure 4; missing (NaN) if single layers were not tried.
+                    "single_layer": float(np.max(matrix[0])) if matrix else math.nan,
+                    "layers_to_revert": _layers_to_revert(matrix),
                     "clean_error": _number(result.get("clean_error")),
                 }
             )
     return rows
 
 
-def _layers_to_revert(result: dict[str, Any]) -> float:
-    """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
+def _error_matrix(result: dict[str, Any]) -> list[list[float]]:
+    """E of a summary, with NaN where it has no number; empty if it has none."""
     matrix = result.get("error_by_size_and_layer")
     if not isinstance(matrix, list) or not all(isinstance(row, list) and row for row in matrix):
+        return []
+    return [[_number(value) for value in row] for row in matrix]
+
+
+def _layers_to_revert(matrix: list[list[float]]) -> float:
+    """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
+    if any(math.isnan(value) for row in matrix for value in row):
         return math.nan
-    rows = [[_number(value) for value in row] for row in matrix]
-    if any(math.isnan(value) for row in rows for value in row):
-        return math.nan
-    enough = [size for size, row in enumerate(rows, start=1) if max(row) >= REVERTED]
+    enough = [size for size, row in enumerate(matrix, start=1) if max(row) >= REVERTED]
     return min(enough, default=math.nan)
 
 

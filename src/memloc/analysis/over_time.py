@@ -21,10 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.windows import centre_of_gravity
+from memloc.analysis.windows import ENOUGH, centre_of_gravity, lost
 
-ENOUGH = 0.2
-"""Share of the flipped labels in the layers from which on it makes sense to ask in which."""
 WEIGHTED = ("swapping", "probing")
 """Techniques whose weights are compared."""
 MOVED = 0.05
@@ -59,11 +57,11 @@ class Examined:
         if self.windows is None:
             return math.nan
         full = self.windows[self.windows["size"] == self.windows["size"].max()]
-        lost = {
-            group: self.accuracy[group] - (1 - float(full[f"{group}_error"].iloc[0]))
+        noisy, clean = (
+            lost(float(full[f"{group}_error"].iloc[0]), self.accuracy[group])
             for group in ("noisy", "clean")
-        }
-        return lost["noisy"] - max(0.0, lost["clean"])
+        )
+        return float(noisy - max(0.0, clean))
 
     @property
     def enough(self) -> bool:

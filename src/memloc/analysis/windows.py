@@ -12,12 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
 
 from memloc.config import ConfigError
+
+ENOUGH = 0.2
+"""Share of the flipped labels in the layers from which on it makes sense to ask in which."""
 
 
 class Window(NamedTuple):
@@ -112,7 +115,7 @@ def error_matrix(windows: pd.DataFrame) -> np.ndarray:
     Sizes of which there are no windows are rows of NaN.
     """
     n_layers = int(windows["last_layer"].max())
-    full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
+    full = full_error(windows)
     scale = full if full > 0 else math.nan
     matrix = np.full((n_layers, n_layers), np.nan)
     layers = np.arange(1, n_layers + 1)
@@ -126,6 +129,40 @@ def error_matrix(windows: pd.DataFrame) -> np.ndarray:
             mean = weighted[rows].sum(axis=0) / inside[rows].sum(axis=0)
         matrix[size - 1] = mean / scale
     return matrix
+
+
+def full_error(windows: pd.DataFrame) -> float:
+    """The noisy error with all layers modified, from a table of one technique."""
+    return float(windows.loc[windows["size"] == windows["last_layer"].max(), "noisy_error"].mean())
+
+
+@overload
+def lost(error: float, accuracy: float) -> float: ...
+@overload
+def lost(error: np.ndarray, accuracy: float) -> np.ndarray: ...
+def lost(error: Any, accuracy: float) -> Any:
+    """Share of labels that a modified model gives no more.
+
+    An error alone would also count labels that θ_M never gave:
+
+        lost = accuracy of θ_M − accuracy of the modified model
+    """
+    # Shares of counts: what two of them leave must be zero, not nearly zero.
+    return np.round(error - (1 - accuracy), 12)
+
+
+def undone_matrix(windows: pd.DataFrame, memorised: float) -> np.ndarray:
+    """What windows undo, as a share of what modifying all layers undoes; indexed like E.
+
+    It is E if θ_M gives every noisy label; NaN if modifying all layers undoes nothing.
+
+    Args:
+        windows: A table of one technique.
+        memorised: Share of the noisy labels that θ_M gives.
+    """
+    full = full_error(windows)
+    undone = lost(full, memorised)
+    return lost(error_matrix(windows) * full, memorised) / (undone if undone > 0 else math.nan)
 
 
 def layer_weights(technique: str, matrix: np.ndarray) -> pd.DataFrame:

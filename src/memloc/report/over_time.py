@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.analysis.over_time import ENOUGH, MOVED, WEIGHTED, movement
+from memloc.analysis.over_time import MOVED, WEIGHTED, movement
+from memloc.analysis.windows import ENOUGH
 from memloc.report.words import join
 
 MOST_ROWS = 12

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from memloc.report.words import acting, lead_technique, part_of
+from memloc.report.words import (
+    acting,
+    clean_lost,
+    found_something,
+    lead_technique,
+    of_all,
+    part_of,
+    undone_by_all,
+)
 
 
 def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
@@ -58,9 +66,12 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         return []
     name = lead_technique(summary)
     result, layers = methods[name], summary["layers"]
-    centre, best = result.get("m_cog"), result.get("strongest_single_layer") or {}
-    needed = result.get("layers_to_undo")
+    something = found_something(summary, result)
+    centre = result["m_cog"] if something else None
+    best = (result.get("strongest_single_layer") if something else None) or {}
+    needed = result.get("layers_to_undo") if something else None
     does, part = acting(name, result), part_of(result)
+    lost = clean_lost(summary, result)
     return [
         (
             "centre of gravity",
@@ -70,12 +81,12 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         ),
         (
             "strongest single layer",
-            f"layer {best['layer']}: {best['undoes']:.0%}" if "undoes" in best else None,
+            f"layer {best['layer']}: {of_all(best['undoes'])}" if "undoes" in best else None,
             f"What {does} this layer alone undoes, of all that {does} every layer undoes.",
         ),
         (
-            f"undone by all {part}",
-            _percent(result.get("full_error")) if part else None,
+            f"undone by all {part or 'layers'}",
+            _percent(undone_by_all(summary, result)) if part or not something else None,
             f"Share of the flipped labels that {does} every layer undoes; other shares are "
             "relative to it.",
         ),
@@ -87,9 +98,15 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         ),
         (
             "clean labels lost",
-            _percent(result.get("clean_error"), 1),
+            _percent(lost, 1),
             f"Mean share of clean examples that {name} breaks. Near 0%: what it undoes is "
             "memorisation, not knowledge of the task.",
+        ),
+        (
+            "clean labels wrong",
+            _percent(result.get("clean_error"), 1) if lost is None else None,
+            f"Mean share of clean examples that are wrong after {name}, those included that were "
+            "wrong before. Near 0%: what it undoes is memorisation, not knowledge of the task.",
         ),
     ]
 

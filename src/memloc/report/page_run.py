@@ -95,14 +95,14 @@ def view_data(result: Result, view: View) -> dict[str, Any]:
     data: dict[str, Any] = {"key": view.key, "label": view.label}
     with naming(result.path("history")):
         data["curves"] = _curves(result, view)
-    wanted = ("layers", "windows")
+    wanted = ("layers", "windows", "examples")
     needed = {str(name): tables[name] for name in wanted if name in tables}
     if "layers" in needed:
         with naming(result.path(list(needed)[-1])):
             methods = summarise_methods(needed)
             data["techniques"] = [_technique(name, found) for name, found in methods.items()]
             if "windows" in needed:
-                data["maps"] = _maps(methods, needed["windows"])
+                data["maps"] = _maps(methods, needed["windows"], _clean_accuracy(data["curves"]))
     data["explanation"] = _explanation(result, tables)
     if "checkpoints" in tables:
         with naming(result.path("checkpoints")):
@@ -115,8 +115,18 @@ def _technique(name: str, found: dict[str, Any]) -> dict[str, Any]:
     return {"name": visible(name), **{key: found[key] for key in wanted}}
 
 
-def _maps(methods: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Per technique the matrix E, and errors of the single windows."""
+def _clean_accuracy(curves: dict[str, Any] | None) -> float | None:
+    """Of θ_M at its end, if its training is known."""
+    for line in (curves or {}).get("lines", ()):
+        if (line["state"], line["split"]) == ("memorised", "clean"):
+            return float(line["accuracy"][-1])
+    return None
+
+
+def _maps(
+    methods: dict[str, Any], table: pd.DataFrame, clean_accuracy: float | None
+) -> list[dict[str, Any]]:
+    """Per technique what windows undo, and errors of the single ones beside those of θ_M."""
     maps = []
     by = ["size", "first_layer", "last_layer"]
     for name, found in methods.items():
@@ -127,8 +137,10 @@ def _maps(methods: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]]:
         maps.append(
             {
                 "technique": visible(name),
-                "matrix": found["error_by_size_and_layer"],
-                "full_error": found["full_error"],
+                "matrix": found["undone_by_size_and_layer"],
+                "undone": found["undone"],
+                "own_error": found["full_error"] - found["undone"],
+                "own_clean_error": None if clean_accuracy is None else 1 - clean_accuracy,
                 "windows": means[["first_layer", "last_layer", "noisy_error", "clean_error"]]
                 .to_numpy(dtype=object)
                 .tolist(),

@@ -11,7 +11,13 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.agreement import compare_profiles
-from memloc.analysis.windows import centre_of_gravity, error_matrix
+from memloc.analysis.windows import (
+    centre_of_gravity,
+    error_matrix,
+    full_error,
+    lost,
+    undone_matrix,
+)
 from memloc.config import RunConfig, TechniquesConfig
 from memloc.data.task import Task
 from memloc.methods import declared
@@ -112,15 +118,17 @@ def summarise_methods(
     found: dict[str, Any] = {}
     for technique, layers in tables["layers"].groupby("technique", sort=False):
         result = _summarise_layers(layers)
-        for table, summarise in (("windows", _summarise_windows), ("probes", _summarise_probes)):
-            rows = tables[table] if table in tables else pd.DataFrame({"technique": []})
-            rows = rows[rows["technique"] == technique]
-            if len(rows):
-                result |= summarise(rows)
+        windows, examples, probes = (
+            _of_technique(tables, name, str(technique))
+            for name in ("windows", "examples", "probes")
+        )
+        if len(windows):
+            result |= _summarise_windows(windows, examples)
+        if len(probes):
+            result |= _summarise_probes(probes)
         if "examples" in tables and "windows" in tables:
-            examples = tables["examples"]
             single = result.get("strongest_single_layer") is not None
-            result |= _summarise_examples(examples[examples["technique"] == technique], single)
+            result |= _summarise_examples(examples, single)
         if "failures" in tables:
             failures = tables["failures"][tables["failures"]["technique"] == technique]
             result["failed_windows"] = [
@@ -136,6 +144,11 @@ def summarise_methods(
             result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result
     return found
+
+
+def _of_technique(tables: dict[str, pd.DataFrame], name: str, technique: str) -> pd.DataFrame:
+    table = tables.get(name, pd.DataFrame({"technique": []}))
+    return table[table["technique"] == technique]
 
 
 def _summarise_costs(costs: pd.DataFrame, technique: str) -> dict[str, Any]:
@@ -175,22 +188,33 @@ def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _summarise_windows(windows: pd.DataFrame) -> dict[str, Any]:
+def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[str, Any]:
+    """Errors as they are (E), and what is undone: that is measured from what θ_M knew."""
     n_layers = int(windows["last_layer"].max())
-    matrices = [error_matrix(rows) for rows in _by_seed(windows)]
-    defined = [one for one in matrices if np.isfinite(one[n_layers - 1]).all()]
-    matrix = np.mean(defined, axis=0) if defined else np.full((n_layers, n_layers), np.nan)
-    full = windows.loc[windows["size"] == n_layers, "noisy_error"].mean()
-    single = matrix[0] if np.isfinite(matrix[0]).all() else None
+    by_seed = _by_seed(windows)
+    shares = [rows["memorised"].mean() for rows in _by_seed(examples)] if len(examples) else []
+    known = shares if len(shares) == len(by_seed) else [1.0] * len(by_seed)
+    matrix = _mean_matrix([error_matrix(rows) for rows in by_seed])
+    undone = _mean_matrix([undone_matrix(*pair) for pair in zip(by_seed, known, strict=True)])
+    full = float(np.mean([full_error(rows) for rows in by_seed]))
+    single = undone[0] if np.isfinite(undone[0]).all() else None
     return {
         "error_by_size_and_layer": [_numbers(row) for row in matrix],
-        "full_error": float(full),
+        "undone_by_size_and_layer": [_numbers(row) for row in undone],
+        "full_error": full,
+        "undone": float(lost(full, float(np.mean(known)))),
         "clean_error": _number(windows["clean_error"].mean()),
         "strongest_single_layer": None
         if single is None
         else {"layer": int(single.argmax()) + 1, "undoes": float(single.max())},
-        "layers_to_undo": _layers_to_undo(windows, full),
+        "layers_to_undo": _layers_to_undo(windows, n_layers, float(np.mean(known))),
     }
+
+
+def _mean_matrix(matrices: list[np.ndarray]) -> np.ndarray:
+    """Over the seeds in which modifying all layers does something."""
+    defined = [one for one in matrices if np.isfinite(one[-1]).all()]
+    return np.mean(defined, axis=0) if defined else np.full(matrices[0].shape, np.nan)
 
 
 def _summarise_examples(examples: pd.DataFrame, single: bool) -> dict[str, Any]:
@@ -213,12 +237,14 @@ def _summarise_probes(probes: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _layers_to_undo(windows: pd.DataFrame, full: float) -> int | None:
+def _layers_to_undo(windows: pd.DataFrame, n_layers: int, memorised: float) -> int | None:
     """The smallest window size of which some window undoes nearly all memorisation."""
+    errors = windows.groupby(["size", "first_layer"])["noisy_error"].mean()
+    largest = errors.groupby("size").max()
+    full = lost(float(largest[n_layers]), memorised)
     if not full > 0:
         return None
-    errors = windows.groupby(["size", "first_layer"])["noisy_error"].mean()
-    best = errors.groupby("size").max() / full
+    best = (largest - (1 - memorised)) / full
     if best.index.tolist() != list(range(1, len(best) + 1)):
         return None  # some sizes were not tried, and a smaller one might do
     enough = [int(size) for size in best.index[best >= NEARLY_ALL]]

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from memloc.report.explained_terminal import show_explanation, show_generalisation
 from memloc.report.over_time import show_over_time
-from memloc.report.words import part_of
+from memloc.report.words import clean_lost, of_all, part_of, undone_by_all
 
 WIDTH = 80
 BAR = 24
@@ -65,16 +65,16 @@ def _show_methods(summary: dict[str, Any], console: Console) -> None:
     if any(result["m_cog"] is not None for result in methods.values()):
         console.print(section("Where? Layer weights by technique"))
         console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
-    windowed = {n: r for n, r in methods.items() if "full_error" in r and r["m_cog"] is not None}
+    windowed = {n: r for n, r in methods.items() if undone_by_all(summary, r)}
     for name, result in windowed.items():
         what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
         undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
         console.print(section(f"{what}: {undone}, by window size and layer"))
         console.print(
-            Padding(heat_map(result["error_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
+            Padding(heat_map(result["undone_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
         )
     if windowed:
-        console.print(Padding(_facts(windowed), (1, 0, 0, 2), expand=False))
+        console.print(Padding(_facts(windowed, summary), (1, 0, 0, 2), expand=False))
     show_explanation(summary, console)
     show_over_time(summary, console)
     show_generalisation(summary, console)
@@ -160,7 +160,7 @@ def _accuracies(training: dict[str, Any]) -> Table:
     return table
 
 
-def _facts(windowed: dict[str, dict[str, Any]]) -> Table:
+def _facts(windowed: dict[str, dict[str, Any]], summary: dict[str, Any]) -> Table:
     """What techniques that change windows found, side by side."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("")
@@ -175,7 +175,7 @@ def _facts(windowed: dict[str, dict[str, Any]]) -> Table:
     best = [result["strongest_single_layer"] for result in results]
     row(
         "strongest single layer",
-        [one and f"layer {one['layer']}, undoes {one['undoes']:.0%}" for one in best],
+        [one and f"layer {one['layer']}, undoes {of_all(one['undoes'])}" for one in best],
     )
     row(
         "layers to undo 95%",
@@ -185,8 +185,11 @@ def _facts(windowed: dict[str, dict[str, Any]]) -> Table:
         "examples one layer undoes",
         [_percent(r["examples_undone_by_one_layer"]) for r in results],
     )
-    row("undone by all layers", [_percent(r["full_error"]) for r in results])
-    row("clean labels lost (mean)", [_percent(r["clean_error"], 1) for r in results])
+    row("undone by all layers", [_percent(undone_by_all(summary, r)) for r in results])
+    lost = [_percent(clean_lost(summary, r), 1) for r in results]
+    row("clean labels lost (mean)", lost)
+    if not any(lost):  # what θ_M knew of them is not known
+        row("clean labels wrong (mean)", [_percent(r["clean_error"], 1) for r in results])
     return table
 
 

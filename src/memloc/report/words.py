@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memloc.analysis.agreement import FEWEST, agreeing_group
+from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
 
 MEMORISED = 0.95
@@ -44,14 +45,45 @@ def acting(name: str, result: dict[str, Any]) -> str:
     return f"{name} the {part} of" if part else name
 
 
+def undone_by_all(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
+    """Share of the noisy labels that changing all layers takes away; None if nobody tried.
+
+    Not the error, which also counts labels that θ_M never gave.
+    """
+    if "full_error" not in result:
+        return None
+    if "undone" in result:
+        return max(0.0, float(result["undone"]))
+    share = summary.get("memorised_share")  # older summaries do not have what is undone
+    return max(0.0, lost(float(result["full_error"]), 1.0 if share is None else float(share)))
+
+
+def clean_lost(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
+    """Share of clean labels that θ_M gives and windows lose, on average; None if not known."""
+    accuracy = (summary.get("training") or summary).get("clean_accuracy")
+    error = result.get("clean_error")
+    return None if accuracy is None or error is None else max(0.0, lost(error, accuracy))
+
+
+def found_something(summary: dict[str, Any], result: dict[str, Any]) -> bool:
+    """Whether weights of layers mean anything; below `ENOUGH` they are chance."""
+    undone = undone_by_all(summary, result)
+    return result.get("m_cog") is not None and (undone is None or undone >= ENOUGH)
+
+
+def of_all(share: float) -> str:
+    """A part of what all layers undo; a window may undo more than all, but not of its labels."""
+    return f"{min(1.0, max(0.0, share)):.0%}"
+
+
 def interpret(summary: dict[str, Any]) -> str:
     """One plain sentence."""
     name = lead_technique(summary)
     result = summary["methods"][name]
-    if result["m_cog"] is None:
-        return _nothing_found(name, result)
-    if summary["memorised_share"] < 0.5:
+    if result["m_cog"] is not None and summary["memorised_share"] < 0.5:
         return "Too little was memorised to say where it is stored."
+    if not found_something(summary, result):
+        return _nothing_found(name, summary, result)
     n = result["layers"]
     centre = f"centre of gravity {result['m_cog']:.2f}, the middle would be {(n + 1) / 2:g}"
     shift = (result["m_cog"] - (n + 1) / 2) / n
@@ -67,35 +99,42 @@ def interpret(summary: dict[str, Any]) -> str:
     if part:
         # What all layers undo is 100% of the shares, and of parts it may be little.
         many = "of that, "
-        if needed:
+        if needed and needed > 1:
             fewest = "no fewer" if needed == n else str(needed)
             many = f"{fewest} adjacent layers undo 95% of that, "
         return (
-            f"{acting(name.capitalize(), result)} all layers undoes {result['full_error']:.0%} of "
-            f"the flipped labels; {many}layer {best['layer']} alone {best['undoes']:.0%}; {tilt} "
-            f"({centre})."
+            f"{acting(name.capitalize(), result)} all layers undoes "
+            f"{of_all(undone_by_all(summary, result) or 0.0)} of the flipped labels; {many}layer "
+            f"{best['layer']} alone {of_all(best['undoes'])}; {tilt} ({centre})."
         )
     if needed == 1:
         return (
             f"Memorisation sits in layer {best['layer']}: {name} it alone undoes "
-            f"{best['undoes']:.0%} of it (centre of gravity {result['m_cog']:.2f} of {n})."
+            f"{of_all(best['undoes'])} of it (centre of gravity {result['m_cog']:.2f} of {n})."
         )
     spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
     many = f"it takes {needed} adjacent layers to undo 95%; " if needed else ""
     return (
-        f"Memorisation {spread}: {name} layer {best['layer']} alone undoes {best['undoes']:.0%} "
-        f"of it, {many}{tilt} ({centre})."
+        f"Memorisation {spread}: {name} layer {best['layer']} alone undoes "
+        f"{of_all(best['undoes'])} of it, {many}{tilt} ({centre})."
     )
 
 
-def _nothing_found(name: str, result: dict[str, Any]) -> str:
-    if name in ("swapping", "retraining"):
+def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -> str:
+    undone = undone_by_all(summary, result)
+    if undone is None:
+        return f"Nothing to localise: {name} gives no layer any weight."
+    where = part_of(result) or "layers"
+    if not undone or result["m_cog"] is None:
         return (
             f"Nothing to localise: even {acting(name, result)} all layers leaves every noisy label "
-            f"in place, so what was memorised is not in the {part_of(result) or 'layers'}, or the "
-            "models have the same ones."
+            f"in place that was there, so what was memorised is not in the {where}, or the models "
+            "have the same ones."
         )
-    return f"Nothing to localise: {name} gives no layer any weight."
+    return (
+        f"Nothing to localise: {acting(name, result)} all layers undoes only {undone:.0%} of the "
+        f"flipped labels; below {ENOUGH:.0%}, what single {where} undo is chance."
+    )
 
 
 def peak(result: dict[str, Any]) -> int:
@@ -106,13 +145,17 @@ def peak(result: dict[str, Any]) -> int:
 
 def agreement(summary: dict[str, Any]) -> str:
     """One sentence on where the techniques agree and where not; empty if there is one alone."""
-    methods = {n: r for n, r in summary["methods"].items() if r["m_cog"] is not None}
-    empty = [name for name in summary["methods"] if name not in methods]
-    compared = _agreement(summary, methods, bool(empty)) if len(methods) > 1 else ""
-    if not empty or not methods:
+    methods = {n: r for n, r in summary["methods"].items() if found_something(summary, r)}
+    others = {n: r for n, r in summary["methods"].items() if n not in methods}
+    compared = _agreement(summary, methods, bool(others)) if len(methods) > 1 else ""
+    if not others or not methods:
         return compared
-    without = f"{join(empty)} gave no layer any weight."
-    return f"{compared[:-1]}; {without}" if compared else without.capitalize()
+    reasons = {
+        "gave no layer any weight": [n for n, r in others.items() if r["m_cog"] is None],
+        "undid too little to compare": [n for n, r in others.items() if r["m_cog"] is not None],
+    }
+    without = "; ".join(f"{join(names)} {why}" for why, names in reasons.items() if names) + "."
+    return f"{compared[:-1]}; {without}" if compared else without[0].upper() + without[1:]
 
 
 def _agreement(summary: dict[str, Any], methods: dict[str, Any], others_empty: bool) -> str:
@@ -185,12 +228,17 @@ def caveats(summary: dict[str, Any]) -> list[str]:
         )
     for name, remedy in REMEDIES.items():
         result = summary["methods"].get(name, {})
-        lost = result.get("clean_error") or 0.0
         if name == "swapping" and part_of(result):
             remedy = NO_FIT
-        if lost > CLEAN_LOSS[name]:
+        gone, wrong = clean_lost(summary, result), result.get("clean_error") or 0.0
+        if gone is None and wrong > CLEAN_LOSS[name]:
             found.append(
-                f"{name.capitalize()} also loses {lost:.0%} of the clean labels, so it breaks more "
+                f"{name.capitalize()} leaves {wrong:.0%} of the clean labels wrong, so it may "
+                f"break more than memorisation; {remedy}."
+            )
+        if gone is not None and gone > CLEAN_LOSS[name]:
+            found.append(
+                f"{name.capitalize()} also loses {gone:.0%} of the clean labels, so it breaks more "
                 f"than memorisation; {remedy}."
             )
     found += _whole_layers(summary["methods"])

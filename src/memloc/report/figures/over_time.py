@@ -66,7 +66,7 @@ def _draw_model(data: FigureData, model: str, values: pd.DataFrame, lines: pd.Da
         f"Memorisation over training time in {data.model_names[model]}, mean over seeds. Swapping "
         "and probing: layer weights relative to the largest of each panel; lines: M-CoG. "
         "Centroids: mean position of noisy examples, dark at their new class; lines: "
-        "crossing. Grey: epochs with too little memorisation to localise."
+        "crossing. Grey, and not yet: epochs with too little memorisation to localise."
     )
     return Picture(data.file_names[model], figure, caption)
 
@@ -99,6 +99,11 @@ def _draw_panel(
         )  # fmt: skip
         image.set_edgecolor("face")  # no hairlines between cells in viewers of PDF files
         image.set_linewidth(0.1)
+    if not np.isfinite(shown).any():
+        panel.text(
+            0.5, 0.5, "not yet" if len(own) else "not possible", transform=panel.transAxes,
+            ha="center", va="center", color="#555555", fontsize=7,
+        )  # fmt: skip
     centres = lines.groupby("epoch")[CENTRES[technique]].mean().reindex(epochs)
     panel.plot(
         range(len(epochs)), centres.astype("float64"),

@@ -25,11 +25,11 @@ function heatFigure(map, selectable) {
   const name = (ACTING[map.technique] || capital(map.technique)) + (part ? ` of ${part}` : '');
   const words = [
     `${name}: share of memorisation undone, by the number of layers replaced (rows) and layer (columns).`,
-    best && `One layer alone undoes at most ${percent(best.value)} (layer ${best.layer}).`,
+    best && `One layer alone undoes at most ${percent(Math.min(1, best.value))} (layer ${best.layer}).`,
   ].filter(Boolean).join(' ');
   return figure(name,
     [`Per cent of memorisation undone when ${part ? `the ${part} of ` : ''}so many neighbouring layers are replaced, this one among them.`,
-      part && ` 100% is what those of all layers undo: ${percent(map.full_error)} of the flipped labels.`,
+      part && ` 100% is what those of all layers undo: ${percent(Math.max(0, map.undone))} of the flipped labels.`,
       selectable && ' Select a cell to see which examples.'].filter(Boolean).join(''),
     chart((width) => drawHeat(map, width, words), { follows: true }),
     numbersTable(['layers replaced', ...Array.from({ length: n }, (_, i) => `layer ${i + 1}`)],
@@ -109,13 +109,19 @@ function heatCell(map, at, box, example) {
   return explain(cell, content);
 }
 
+// Labels that the model never knew are not lost.
+function cleanWords(map, error) {
+  if (!known(map.own_clean_error)) return `${percent(error, 1)} of clean wrong`;
+  return `${percent(known(error) ? Math.max(0, error - map.own_clean_error) : null, 1)} of clean lost`;
+}
+
 // The windows behind a cell, with their errors.
 function cellWords(map, at, value) {
   const windows = map.windows.filter(([first, last]) =>
     last - first + 1 === at.size && first <= at.layer && at.layer <= last);
   const most = 8;
   const rows = windows.slice(0, most).map(([first, last, noisy, clean]) => [windowName([first, last]),
-    `${percent(map.full_error > 0 ? noisy / map.full_error : null)} undone, ${percent(clean, 1)} of clean lost`]);
+    `${percent(map.undone > 0 ? (noisy - map.own_error) / map.undone : null)} undone, ${cleanWords(map, clean)}`]);
   if (windows.length > most) rows.push(`and ${windows.length - most} more windows`);
   return [`Layer ${at.layer} in ${plural(at.size, 'layer')}: ${percent(value)} undone`, rows];
 }
