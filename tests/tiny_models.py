@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 }
 
 
-def tiny_tokenizer() -> PreTrainedTokenizerFast:
+def tiny_tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
     """A word-level tokeniser with [CLS] ... [SEP] and a padding token."""
-    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *WORDS])}
+    vocabulary = {token: index for index, token in enumerate([*SPECIAL, *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     backend.post_processor = processors.TemplateProcessing(

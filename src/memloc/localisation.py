@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ import memloc
 from memloc.analysis.windows import chosen_windows
 from memloc.config import DEFAULT_METHODS, ModelConfig, TechniquesConfig, TrainingConfig
 from memloc.data.encode import encode
-from memloc.data.files import read_labelled_file
+from memloc.data.files import labelled_examples
+from memloc.data.tables import read_table
 from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
 from memloc.execution.local import LocalExecutor
@@ -88,7 +90,7 @@ def localise_folders(
         given: The models.
         data: File with text, optional text_pair, label (as trained) and original_label.
         methods: Techniques to apply; None takes all that the models allow.
-        columns: Names of the columns, if they are not the usual ones (see `read_labelled_file`).
+        columns: Names of the columns, if they are not the usual ones (see `labelled_examples`).
         training: How windows are retrained and a head is put on θ_P; input length and precision.
         techniques: Settings of the techniques.
         seed: For the clean examples to compare with, and for retraining.
@@ -202,7 +204,7 @@ def _check(
     device: str,
 ) -> _Checked:
     """Load everything once and see whether it fits together, before any work."""
-    examples = read_labelled_file(data, **(columns or {}))
+    examples = labelled_examples(read_table(data), data, **(columns or {}), numbers=True)
     if "original_label" not in examples.columns:
         raise DataError(
             f"{data} has no column with the original labels; name it with --original-label-column"
@@ -265,18 +267,9 @@ def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.
     Raises:
         DataError: If the model has no such class, or no label is wrong.
     """
-    written = set(examples["label"]) | set(examples["original_label"])
-    ids = class_ids(model, written)
     numbered = examples.copy()
     for column in ("label", "original_label"):
-        unknown = ~examples[column].isin(list(ids))
-        if unknown.any():
-            row = int(np.flatnonzero(unknown.to_numpy())[0])
-            raise DataError(
-                f"{column} {examples[column].iloc[row]!r} in row {row} of {data} (rows count from "
-                f"0) is not a class of the model; its classes are: {', '.join(_names(model))}"
-            )
-        numbered[column] = examples[column].map(ids).astype("int64")
+        numbered[column] = class_numbers(examples[column], model, column, data)
     numbered["noisy"] = numbered["label"] != numbered["original_label"]
     if not numbered["noisy"].any():
         raise DataError(
@@ -286,16 +279,45 @@ def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.
     return numbered
 
 
-def class_ids(model: BlockModel, written: set[str]) -> dict[str, int]:
-    """What stands in a file for each class: the names in the model's config, or else numbers.
+def class_numbers(
+    labels: Iterable[str | int], model: BlockModel, column: str, data: Path | str
+) -> np.ndarray:
+    """Labels as the model's class numbers: whole numbers are these, texts are names (`id2label`).
 
-    Decided for the whole file: if all labels are names, they are names, even if a name is a number.
+    A text that is no name may be a number in digits, as in a CSV file; but not if the model has
+    names in digits that are not their numbers, as `{0: "1", 1: "2"}`: there "1" must mean the same
+    whichever labels occur beside it.
+
+    Args:
+        labels: As `labelled_examples` leaves them, if numbers stay numbers.
+        model: Whose config has the names.
+        column: What to call the labels in messages.
+        data: What to call the data.
+
+    Raises:
+        DataError: If the model has no such class.
     """
-    names = {name: index for index, name in enumerate(_names(model))}
-    if written <= names.keys():
-        return names
-    numbers = {str(index): index for index in range(len(names))}
-    return numbers if written & numbers.keys() else names
+    names = _names(model)
+    ids: dict[str | int, int] = {index: index for index in range(len(names))}
+    if not any(name.isdecimal() and int(name) != index for index, name in enumerate(names)):
+        ids |= {str(index): index for index in range(len(names))}
+    ids |= {name: index for index, name in enumerate(names)}
+    found = []
+    for row, label in enumerate(labels):
+        if label not in ids:
+            where = f"{column} {label!r} in row {row} of {data} (rows count from 0)"
+            raise DataError(f"{where} {_no_class(label, names)}")
+        found.append(ids[label])
+    return np.array(found, dtype=np.int64)
+
+
+def _no_class(label: str | int, names: list[str]) -> str:
+    if isinstance(label, str):
+        return f"is not a class of the model; its classes are: {', '.join(names)}"
+    numbers = f"is not a class of the model, whose classes have the numbers 0 to {len(names) - 1}"
+    if str(label) in names:
+        return f"{numbers}; if it is the name {str(label)!r}, give all labels as texts"
+    return f"{numbers} and the names {', '.join(names)}"
 
 
 def _names(model: BlockModel) -> list[str]:

@@ -37,6 +37,20 @@ __all__ = [
     "swapping",
 ]
 
+_OWN = {
+    "retrain_epochs": "epochs",
+    "retrain_tail": "tail",
+    "gradient_objective": "objective",
+    "gradient_norm": "norm",
+    "keep_clean": "subtract_clean",
+    "undivided": "divide_by_frozen",
+    "probe_seeds": "seeds",
+    "probe_epochs": "epochs",
+    "shapley_error": "standard_error",
+    "shapley_orders": "orders",
+}
+"""Arguments here, where the technique is known, by those of `localise`."""
+
 
 def names() -> tuple[str, ...]:
     """All techniques, also those of other packages."""
@@ -58,17 +72,19 @@ def apply(
         return find_method(name, options).localise(context, report or (lambda _: None))
 
 
+@spoken(names=_OWN)
 def swapping(
-    context: Context, *, window_sizes: str | Sequence[int] | None = None
+    context: Context, *, window_sizes: int | str | Sequence[int] | None = None
 ) -> LocalisationResult:
     """Swap windows of layers for those of θ_O."""
     return apply("swapping", _with(context, window_sizes=sizes_of(window_sizes)))
 
 
+@spoken(names=_OWN)
 def retraining(
     context: Context,
     *,
-    window_sizes: str | Sequence[int] | None = None,
+    window_sizes: int | str | Sequence[int] | None = None,
     epochs: int = 5,
     tail: RetrainedTail = "norm+head",
     frozen_dropout: bool = False,
@@ -80,6 +96,7 @@ def retraining(
     )
 
 
+@spoken(names=_OWN)
 def gradients(
     context: Context,
     *,
@@ -100,11 +117,13 @@ def gradients(
     return apply("gradients", _with(context, gradients=config))
 
 
+@spoken(names=_OWN)
 def probing(context: Context, *, seeds: int = 5, epochs: int = 100) -> LocalisationResult:
     """After which layer can a probe tell wrong labels from clean ones?"""
     return apply("probing", _with(context, probing=ProbingConfig.make(seeds=seeds, epochs=epochs)))
 
 
+@spoken(names=_OWN)
 def shapley(
     context: Context, *, standard_error: float = 0.01, orders: int = 400
 ) -> LocalisationResult:

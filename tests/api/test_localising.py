@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from memloc.errors import DataError, MemlocError, ModelError
 from memloc.execution.progress import Silent
 from memloc.localisation import Given, localise_folders
 from tests.api.conftest import LAYERS, QUICK, Setup
-from tests.tiny_models import tiny_model, tiny_tokenizer
+from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
 
 FOUR = ("swapping", "retraining", "gradients", "probing")
 
@@ -348,6 +348,13 @@ def test_models_that_do_not_fit_are_refused(trained: Setup) -> None:
     refuse(trained, "shape of bert.encoder.layer.0.intermediate.dense", original=wide)
     refuse(trained, "architecture is BertFor", original=tiny_model("roberta", layers=LAYERS))
     refuse(trained, "one device", original=copy.deepcopy(trained.original).to("meta"))
+    refuse(trained, "memorised and original are one and the same", original=trained.memorised)
+    refuse(
+        trained,
+        "original and pretrained are one and the same model in memory",
+        pretrained=nn.DataParallel(trained.original),
+    )
+    refuse(trained, "memorised is of type NoneType, not a transformers model", memorised=None)
     refuse(trained, "does not choose between classes", memorised=trained.memorised.bert)
     refuse(trained, "memorised is of type str, not a transformers model", memorised="bert")
 
@@ -358,13 +365,37 @@ def test_tokenisers_that_do_not_fit_are_refused(trained: Setup) -> None:
     data = trained.data.assign(text="zebra " + trained.data["text"])
     refuse(trained, "the tokeniser gives token", ModelError, tokenizer=larger, data=data)
     refuse(trained, "tokenizer is of type NoneType", tokenizer=None)
+    foreign = tiny_tokenizer(words=[word[::-1] + "x" for word in WORDS])  # small ids, other words
+    refuse(trained, "100% of the tokens of the texts are unknown to tokenizer", tokenizer=foreign)
+    with pytest.raises(ModelError, match="are unknown to tokenizer"):
+        memloc.fine_tune(copy.deepcopy(trained.original), tokenizer=foreign, data=trained.data)
+
+
+def test_a_tokeniser_that_pads_with_another_token_is_cautioned_against(trained: Setup) -> None:
+    quick = {"methods": "swapping", "explain": False}
+    plain = memloc.localise(**trained.both, **quick)
+    other = tiny_tokenizer()
+    other.pad_token = "[CLS]"
+    told = memloc.localise(**{**trained.both, "tokenizer": other}, **quick)
+    assert told.summary["caveats"] == [
+        "The config of memorised pads with token 0, tokenizer (which calls that one '[PAD]') with "
+        "token 2 ('[CLS]'); if the model was trained with another tokeniser, these results mean "
+        "nothing.",
+        *plain.summary["caveats"],
+    ]
+    assert other.pad_token == "[CLS]"
+    pd.testing.assert_frame_equal(told.windows, plain.windows)
+    # Decoders are padded with the end of text, whatever their tokeniser would do.
+    other.eos_token = "[PAD]"
+    fine = memloc.localise(**{**trained.both, "tokenizer": other}, **quick)
+    assert fine.summary["caveats"] == plain.summary["caveats"]
 
 
 def test_unusable_examples_are_refused(trained: Setup) -> None:
     data = trained.data
     wrong = data.assign(label=data["label"].replace(2, 7))
     row = int(np.flatnonzero(wrong["label"] == 7)[0])
-    refuse(trained, f"label '7' in row {row} of data", DataError, data=wrong)
+    refuse(trained, f"label 7 in row {row} of data", DataError, data=wrong)
     missing = data.assign(label=data["label"].astype(float).mask(data.index == 4))
     refuse(trained, "'label' in row 4 of data (rows count from 0) is missing", data=missing)
     refuse(trained, "data has no column 'lable'; did you mean 'label'?", label="lable")
@@ -377,6 +408,15 @@ def test_unusable_examples_are_refused(trained: Setup) -> None:
     refuse(trained, "data has no rows", data=data.iloc[:0])
     refuse(trained, "nothing says which labels are wrong", original_label=None)
     refuse(trained, "data is of type int; give a pandas.DataFrame", data=3)
+    refuse(trained, "data is of type list; give a pandas.DataFrame", data=[{"text": "a"}, "b"])
+    refuse(trained, "data has no rows", data=[])
+    refuse(trained, "text is of type int; give one value per example", text=5)
+    refuse(trained, "suspects is of type dict", original_label=None, suspects={})
+    refuse(
+        trained,
+        "cannot be both the label and the original-label; name another one with original_label",
+        original_label="label",
+    )
     refuse(trained, "'label' has 3 values but 'data' has 60", label=[0, 1, 2])
     splits = {"train": Dataset.from_pandas(data)}
     refuse(trained, "data has several parts (train); give one of them", data=splits)
@@ -406,3 +446,72 @@ def test_unusable_settings_are_refused_by_the_names_of_arguments(trained: Setup)
     refuse(trained, "seed -1 is not possible", seed=-1)
     refuse(trained, "cache_memory '1XB' is not a size", cache_memory="1XB")
     refuse(trained, "options is for techniques of other", options={"swapping": {"a": 1}})
+    refuse(trained, "options {'swapping': 5} is not possible", options={"swapping": 5})
+    refuse(trained, "seed 1.5 is not possible; give a whole number", seed=1.5)
+    refuse(trained, "seed True is not possible; give a whole number", seed=True)
+    refuse(trained, "cache_memory None is not possible; give a number of", cache_memory=None)
+    refuse(trained, "cache_memory -1 is not possible; give a number of", cache_memory=-1)
+    refuse(trained, "window_sizes 9 is out of range", window_sizes=9)
+    refuse(trained, "window_sizes 1.5 is not possible; give whole numbers", window_sizes=1.5)
+    refuse(trained, "methods 5 is not possible; give names of techniques", methods=5)
+    refuse(trained, "progress 'yes' is not possible; give True, False", progress="yes")
+    refuse(trained, "pairs 'both' is not possible; give 'joined' or 'native'", pairs="both")
+
+
+def test_numbers_may_be_those_of_numpy_and_a_window_size_may_stand_alone(trained: Setup) -> None:
+    settings = {"methods": "swapping", "explain": False, "cache_memory": np.int64(2**20)}
+    found = memloc.localise(**trained.both, **settings, seed=np.int64(1), window_sizes=np.int64(1))
+    plain = memloc.localise(**trained.both, **settings, seed=1, window_sizes=[1])
+    pd.testing.assert_frame_equal(found.windows, plain.windows)
+    assert plain.windows["size"].tolist() == [1, 1, 1, 3]
+
+
+# --- labels --------------------------------------------------------------------------------------
+
+
+def numbered(trained: Setup, names: Mapping[int, str], column: Any) -> list[int]:
+    """How labels are read by models of these class names."""
+    models = {role: copy.deepcopy(getattr(trained, role)) for role in ("memorised", "original")}
+    for model in models.values():
+        model.config.id2label = dict(names)
+    data = trained.data.iloc[: len(column)].assign(label=pd.Series(column, dtype=object))
+    suspects = [True] + [False] * (len(column) - 1)
+    with memloc.prepare(
+        **models, tokenizer=trained.tokenizer, data=data, suspects=suspects
+    ) as context:
+        found: list[int] = context.examples["label"].tolist()
+    return found
+
+
+def test_whole_numbers_are_class_numbers_and_texts_are_names_whichever_occur(
+    trained: Setup,
+) -> None:
+    ordinal = {0: "1", 1: "2", 2: "3"}
+    assert numbered(trained, ordinal, [0, 1, 2]) == [0, 1, 2]
+    assert numbered(trained, ordinal, [1, 2]) == [1, 2]  # were taken for names
+    assert numbered(trained, ordinal, [1.0, 2.0]) == [1, 2]
+    assert numbered(trained, ordinal, ["1", "2", "3"]) == [0, 1, 2]
+    assert numbered(trained, ordinal, ["2", "1"]) == [1, 0]
+    with pytest.raises(DataError) as caught:
+        numbered(trained, ordinal, [1, 3])
+    assert str(caught.value) == (
+        "label 3 in row 1 of data (rows count from 0) is not a class of the model, whose classes "
+        "have the numbers 0 to 2; if it is the name '3', give all labels as texts"
+    )
+    with pytest.raises(DataError) as caught:
+        numbered(trained, ordinal, ["1", "0"])  # made all of them numbers
+    assert str(caught.value) == (
+        "label '0' in row 1 of data (rows count from 0) is not a class of the model; its classes "
+        "are: 1, 2, 3"
+    )
+
+
+def test_names_and_numbers_may_stand_side_by_side(trained: Setup) -> None:
+    words = {0: "none", 1: "one", 2: "two"}
+    assert numbered(trained, words, ["two", 1, "0", "one"]) == [2, 1, 0, 1]
+    named = trained.data.assign(gold=[f"LABEL_{n}" for n in trained.data["gold"]])
+    quick = {"methods": "swapping", "explain": False}
+    mixed = memloc.localise(**{**trained.both, "data": named}, **quick)
+    rows = memloc.localise(**{**trained.both, "data": named.to_dict(orient="records")}, **quick)
+    for result in (mixed, rows):
+        assert result.summary["noisy_examples"] == int(trained.data["noisy"].sum())

@@ -36,10 +36,16 @@ def test_labels_flip_as_in_a_run() -> None:
         (["a", "a"], {}, "1 class is not enough"),
         (["a", "b"] * 9, {"noise": 2.0}, "noise ratio 2.0 is not possible"),
         (["a", "b"], {"seed": -1}, "seed -1 is not possible"),
+        (["a", "b"] * 9, {"noise": "a"}, "noise ratio 'a' is not possible; give a number"),
+        (["a", "b"] * 9, {"noise": None}, "noise ratio None is not possible; give a number"),
+        ([[0], [1]], {}, "label 0 (they count from 0) is [0]; give a text or a number"),
+        (5, {}, "labels is of type int; give one value per example"),
+        ("abab", {}, "labels is of type str; give one value per example"),
+        (pd.DataFrame({"label": [0, 1]}), {}, "labels is of type DataFrame"),
     ],
 )
 def test_labels_that_cannot_flip_are_refused(
-    labels: list[Any], settings: dict[str, Any], words: str
+    labels: Any, settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(MemlocError) as caught:
         memloc.perturb(labels, **settings)
@@ -65,6 +71,8 @@ def test_fine_tuning_changes_layers_and_head_but_not_embeddings(trained: Setup) 
     assert len(head) == 1
     with pytest.raises(MemlocError, match=r"label 'x' in row 0 of data .* is not a class"):
         memloc.fine_tune(model, tokenizer=trained.tokenizer, data={"text": ["a"], "label": ["x"]})
+    with pytest.raises(MemlocError, match=r"^label is \[0, 1\]; give the name of a column of data"):
+        memloc.fine_tune(model, tokenizer=trained.tokenizer, data=trained.data, label=[0, 1])
 
 
 def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> None:
@@ -121,8 +129,28 @@ def test_a_context_of_models_that_lacks_one_says_so(trained: Setup) -> None:
     with memloc.prepare(**{**given, "original": None}) as context:
         with pytest.raises(MemlocError, match=r"this needs the model of the correct labels"):
             memloc.techniques.swapping(context)
-        with pytest.raises(MemlocError, match=r"window_sizes 7 is out of range"):
-            memloc.techniques.retraining(context, window_sizes=[7])
+        for size in (7, [7]):
+            with pytest.raises(MemlocError, match=r"^window_sizes 7 is out of range"):
+                memloc.techniques.retraining(context, window_sizes=size)
+        with pytest.raises(MemlocError, match=r"^window_sizes 'x' is not a list of sizes"):
+            memloc.techniques.swapping(context, window_sizes="x")
+        with pytest.raises(MemlocError, match=r"^epochs 0 is not possible"):
+            memloc.techniques.probing(context, epochs=0)
+
+
+def test_a_context_says_what_it_holds_in_one_line(trained: Setup) -> None:
+    given = {name: value for name, value in trained.both.items() if name != "progress"}
+    with memloc.prepare(**given) as context:
+        assert repr(context) == (
+            "<memloc.Context: 60 examples (11 noisy), 3 layers, seed 1; see .examples, .encoded, "
+            ".model(role), .pooled_states(role)>"
+        )
+
+
+def test_what_is_no_model_has_no_layers() -> None:
+    for wrong in ("x", None, torch.nn.Linear(2, 2)):
+        with pytest.raises(MemlocError, match=r"the model is of type \w+, not a transfor"):
+            memloc.BlockModel(wrong)
 
 
 def test_flipped_labels_stay_in_the_rows_of_a_shuffled_table() -> None:

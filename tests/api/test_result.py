@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -21,6 +22,12 @@ from tests.result_folders import write_control, write_localised, write_run
 @pytest.fixture(scope="module")
 def result(trained: Setup) -> Result:
     return memloc.localise(**trained.both, pretrained=trained.pretrained, **QUICK)
+
+
+@pytest.fixture(scope="module")
+def suspected(trained: Setup) -> Result:
+    given = {**trained.both, "original_label": None, "suspects": "noisy"}
+    return memloc.localise(**given, methods="swapping", explain=False)
 
 
 def test_tables_are_attributes_or_have_names(result: Result) -> None:
@@ -85,6 +92,9 @@ def test_figures_are_those_of_matplotlib(result: Result, tmp_path: Path) -> None
         result.plot.heatmap("probing")
     with pytest.raises(MemlocError, match="'fig5' compares runs, and here models were given"):
         result.plot.figure("fig5")
+    for wrong in ("fig99", 99):
+        with pytest.raises(MemlocError, match=rf"^name '{wrong}' is no figure; "):
+            result.plot.figure(wrong)
 
 
 def test_the_report_is_one_file(result: Result, tmp_path: Path) -> None:
@@ -93,8 +103,56 @@ def test_the_report_is_one_file(result: Result, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
     assert "memloc.localise(" in text  # how it was made; there is no command for it
     assert "/tmp" not in text
-    with pytest.raises(MemlocError, match=r"there is no folder .* create it first"):
+    with pytest.raises(MemlocError, match=r"there is no folder .* for path .* create it first"):
         result.report(tmp_path / "nowhere" / "out.html")
+    with pytest.raises(MemlocError, match=r"path 5 is not a path; give it as a text"):
+        result.report(5)
+
+
+def test_the_report_of_a_folder_with_another_result_is_refused(
+    result: Result, suspected: Result, tmp_path: Path
+) -> None:
+    loaded = memloc.load(result.save(tmp_path / "saved"))
+    result.save(tmp_path / "saved")  # the same again
+    page = loaded.report(tmp_path / "out.html").read_text(encoding="utf-8")
+    suspected.save(tmp_path / "saved", overwrite=True)
+    words = r"the result in '.*saved' was replaced or removed after this one was read"
+    with pytest.raises(MemlocError, match=words):
+        loaded.report(tmp_path / "out.html")
+    assert (tmp_path / "out.html").read_text(encoding="utf-8") == page
+    loaded.save(tmp_path / "elsewhere")
+    assert memloc.load(tmp_path / "elsewhere").report(tmp_path / "out.html").is_file()
+    shutil.rmtree(tmp_path / "saved")
+    with pytest.raises(MemlocError, match=words):
+        loaded.report(tmp_path / "out.html")
+
+
+def test_only_a_result_is_overwritten_and_only_if_asked(
+    result: Result, suspected: Result, tmp_path: Path
+) -> None:
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    (folder / ".hidden").write_text("of the system")
+    result.save(folder)
+    (folder / "artefacts.json").write_text('[["task", "key"]]')
+    result.save(folder)
+    assert json.loads((folder / "artefacts.json").read_text()) == [["task", "key"]]
+    with pytest.raises(MemlocError, match=r"^there is another result in '.*saved'; give another"):
+        suspected.save(folder)
+    assert memloc.load(folder).summary == json.loads(json.dumps(result.summary))
+    suspected.save(folder, overwrite=True)
+    assert memloc.load(folder).techniques == ("swapping",)
+    assert not (folder / "probes.parquet").exists()
+    assert not (folder / "artefacts.json").exists()
+    (tmp_path / "mine").mkdir()
+    for name in ("notes.txt", "settings.json", "summary.json"):  # of another program
+        (tmp_path / "mine" / name).write_text("{}")
+        for overwrite in (False, True):
+            with pytest.raises(MemlocError, match=r"mine' is not empty, and what is there is no"):
+                suspected.save(tmp_path / "mine", overwrite=overwrite)
+    assert len(list((tmp_path / "mine").iterdir())) == 3
+    with pytest.raises(MemlocError, match=r"folder 5 is not a path; give it as a text"):
+        result.save(5)
 
 
 def test_notebooks_show_a_table_and_a_chart_with_all_texts_escaped(result: Result) -> None:
@@ -119,6 +177,18 @@ def test_the_text_says_what_was_found(result: Result) -> None:
         "memloc result: BertForSequenceClassification (3 layers), 11 of 60 labels noisy"
     )
     assert lines[1].split() == ["swapping", "M-CoG", f"{result.mcog('swapping'):.2f}"]
+
+
+def test_of_suspected_labels_nothing_more_is_said(suspected: Result, tmp_path: Path) -> None:
+    for one in (suspected, memloc.load(suspected.save(tmp_path / "saved"))):
+        assert repr(one).splitlines()[0].endswith(", 11 of 60 labels suspected")
+        assert "labels noisy" not in one._repr_html_()
+        with pytest.raises(MemlocError) as caught:
+            one.plot.centroids()
+        assert str(caught.value) == (
+            "examples were not followed through the layers, as suspects do not say which labels "
+            "are correct, so examples have no old class to leave"
+        )
 
 
 # --- folders of commands -------------------------------------------------------------------------
@@ -151,6 +221,11 @@ def test_wrong_folders_are_refused_with_what_is_there(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
     refuse(tmp_path / "none", "there is no folder")
+    (tmp_path / "empty").mkdir()
+    refuse(tmp_path / "empty", "empty' is empty; give a folder with summary.json")
+    (tmp_path / "empty").rmdir()
+    with pytest.raises(MemlocError, match=r"folder 5 is not a path; give it as a text"):
+        memloc.load(5)
     (tmp_path / "notes.txt").write_text("hello")
     refuse(tmp_path, "only notes.txt; give a folder with summary.json")
     refuse(tmp_path / "notes.txt", "is a file")

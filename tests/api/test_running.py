@@ -140,13 +140,14 @@ def test_a_task_may_be_a_file_a_frame_a_dataset_or_lists(
     frame = memloc.run("tiny", rows, **QUICK)
     lists = memloc.run("tiny", texts=rows["text"].tolist(), labels=list(rows["label"]), **QUICK)
     columns = memloc.run("tiny", rows.to_dict(orient="list"), **QUICK)
+    records = memloc.run("tiny", rows.to_dict(orient="records"), **QUICK)
     names = ClassLabel(names=["none", "one", "two"])
     dataset = memloc.run(
         "tiny",
         Dataset.from_pandas(rows, Features({"text": Value("string"), "label": names})),
         **QUICK,
     )
-    for other in (frame, lists, columns):
+    for other in (frame, lists, columns, records):
         same_tables(other, file)
     assert dataset.summary["classes"] == ["none", "one", "two"]
     pd.testing.assert_frame_equal(dataset.windows, file.windows)
@@ -174,6 +175,14 @@ def test_unusable_arguments_are_refused_by_their_names(
     refuse("there is no task 'qestions'; did you mean 'questions'?", task="qestions")
     refuse("technique 'swap' does not exist", methods=["swap"])
     refuse("seeds '1,1' must be different numbers", seeds=[1, 1])
+    refuse("seeds 1.5 is not possible; give whole numbers", seeds=1.5)
+    refuse("seeds '1,1.5' is not a list of whole numbers", seeds=[1, 1.5])
+    refuse("window_sizes '0' is out of range", window_sizes=0)
+    refuse("methods 5 is not possible; give names of techniques", methods=5)
+    refuse("cache_memory None is not possible", cache_memory=None)
+    refuse("progress 'yes' is not possible", progress="yes", task=Path("none.csv"))
+    refuse("runs 5 is not a path; give it as a text", runs=5)
+    refuse("workers '2' is not possible; give a whole number", workers="2")
     refuse("workers 0 is not possible", workers=0)
     refuse("without generalisation=True", splits=3)
     refuse("'label' has 1 values but 'text' has 2", texts=["a", "b"], labels=[1])
@@ -182,6 +191,9 @@ def test_unusable_arguments_are_refused_by_their_names(
     frame = pd.DataFrame({"text": ["a", "b"], "label": [1, None]})
     refuse("'label' in row 1 of task (rows count from 0) is missing", task=frame)
     refuse("task has no column 'txt'; did you mean 'text'?", task=frame, text_column="txt")
+    refuse("label_column is [1, 0]; give the name of", task=frame, label_column=[1, 0])
+    twice = {"task": frame.assign(label=[0, 1]), "original_label_column": "label"}
+    refuse("name another one with original_label_column", **twice)
     refuse(
         "the class '0' (one of 2 such classes) has a single example in task;",
         task=frame.assign(label=[0, 1]),

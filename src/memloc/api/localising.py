@@ -14,21 +14,24 @@ from torch import nn
 
 import memloc
 from memloc.analysis.windows import chosen_windows
-from memloc.api.arguments import in_words, names_of, progress_of, sizes_of, spoken
+from memloc.api.arguments import (
+    COLUMNS,
+    in_words,
+    names_of,
+    progress_of,
+    spoken,
+    techniques_of,
+)
 from memloc.api.possible import sort_out
 from memloc.api.prepared import Opened, opened, training_of
-from memloc.api.result import Result
+from memloc.api.result import NO_OLD_CLASS, Result
 from memloc.api.tabular import Data, Values, given_examples
 from memloc.config import (
     DEFAULT_METHODS,
-    GradientsConfig,
     Norm,
     Objective,
     PairFormat,
-    ProbingConfig,
     RetrainedTail,
-    RetrainingConfig,
-    ShapleyConfig,
     TechniquesConfig,
     TrainingConfig,
     Unit,
@@ -68,7 +71,7 @@ def localise(
     epochs: int | None = None,
     seed: int = 1,
     methods: str | Sequence[str] | None = None,
-    window_sizes: str | Sequence[int] | None = None,
+    window_sizes: int | str | Sequence[int] | None = None,
     unit: Unit = "layer",
     retrain_epochs: int = 5,
     retrain_tail: RetrainedTail = "norm+head",
@@ -102,10 +105,11 @@ def localise(
             probing need it.
         near_ceiling: θ_M1, `memorised` when it had just learned the labels, for gradients.
         tokenizer: Of all models.
-        data: A data frame, a `datasets.Dataset`, lists by column name, or a file.
+        data: A data frame, a `datasets.Dataset`, lists by column name, a list of dicts, or a file.
         text: Column with the text, or the texts. The same holds for the next four.
         pair: Second texts.
-        label: Labels as `memorised` was trained on them: names or numbers of its classes.
+        label: Labels as `memorised` was trained on them: whole numbers are the numbers of its
+            classes, texts are their names.
         original_label: The correct labels.
         suspects: Instead of `original_label`: True where a label may be wrong, while the correct
             one is unknown.
@@ -151,24 +155,8 @@ def localise(
         MemlocError: If models, tokeniser and data do not fit each other, or no technique is
             possible.
     """
-    with spoken():
-        techniques = TechniquesConfig.make(
-            window_sizes=sizes_of(window_sizes),
-            unit=unit,
-            retraining=RetrainingConfig.make(
-                epochs=retrain_epochs, tail=retrain_tail, frozen_dropout=frozen_dropout
-            ),
-            gradients=GradientsConfig.make(
-                objective=gradient_objective,
-                norm=gradient_norm,
-                subtract_clean=not keep_clean,
-                divide_by_frozen=not undivided,
-                per_example=per_example,
-            ),
-            probing=ProbingConfig.make(seeds=probe_seeds, epochs=probe_epochs),
-            shapley=ShapleyConfig.make(standard_error=shapley_error, orders=shapley_orders),
-            options={name: dict(values) for name, values in (options or {}).items()},
-        )
+    with spoken(names=COLUMNS):
+        techniques = techniques_of(locals())
         names = DEFAULT_METHODS if methods is None else names_of(methods)
         names, broken = usable_methods(names, techniques.options)
         shown = progress_of(progress)
@@ -191,7 +179,8 @@ def localise(
             check_unit(names, unit, found.context.model("memorised").unit_problem)
             possible, skipped = sort_out(names, found, techniques)
             parts, unexplained = _parts(explain, found)
-            for sentence in (*broken, *(f"no {name}: {why}" for name, why in skipped.items())):
+            left_out = (f"no {name}: {why}" for name, why in skipped.items())
+            for sentence in (*found.cautions, *broken, *left_out):
                 shown.note(in_words(sentence))
             tables, failures = _compute(found, possible, parts, shown)
         settings = _settings(found, training, techniques, seed, possible, explain, pairs, blocks)
@@ -201,13 +190,11 @@ def localise(
 
 
 def _parts(explain: bool | None, found: Opened) -> tuple[tuple[str, ...], list[str]]:
-    examples = found.context.examples
-    if "original_label" in examples.columns or explain is False:
-        return possible_parts(explain, examples, found.pooling)
-    words = "suspects do not say which labels are correct, so examples have no old class to leave"
+    if explain is False or not found.suspected:
+        return possible_parts(explain, found.context.examples, found.pooling)
     if explain:
-        raise MemlocError(f"--explain is not possible: {words}")
-    return (), [words]
+        raise MemlocError(f"--explain is not possible: {NO_OLD_CLASS}")
+    return (), [NO_OLD_CLASS]
 
 
 def _compute(
@@ -304,6 +291,7 @@ def _settings(
         "methods": list(methods),
         "techniques": techniques.model_dump(mode="json"),
         "explain": explain,
+        "suspects": found.suspected,
     }
 
 
@@ -334,5 +322,6 @@ def _result(
     }
     finish(summary, tables, unexplained)
     left_out = [f"{name.capitalize()} was left out: {why}." for name, why in skipped.items()]
-    summary["caveats"] = [in_words(words) for words in (*summary["caveats"], *left_out)]
+    sentences = (*found.cautions, *summary["caveats"], *left_out)
+    summary["caveats"] = [in_words(words) for words in sentences]
     return Result(tables, summary, settings)

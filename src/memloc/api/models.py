@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,6 @@ from torch import nn
 
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec, agree_on_padding, length_limit, separator_of, set_padding
 
 
 def unwrap(model: Any, role: str) -> nn.Module:
@@ -42,6 +43,20 @@ def unwrap(model: Any, role: str) -> nn.Module:
         wrapper: Any = model
         return unwrap(wrapper.get_base_model(), role)
     return model
+
+
+def check_distinct(models: Mapping[str, nn.Module]) -> None:
+    """No model may have two roles; only θ_M1 may be θ_M, which it is if it is not given.
+
+    Raises:
+        ModelError: Naming the first two that are one.
+    """
+    for (role, model), (other, same) in itertools.combinations(models.items(), 2):
+        if model is same and {role, other} != {"memorised", "near_ceiling"}:
+            raise ModelError(
+                f"{role} and {other} are one and the same model in memory, so nothing tells them "
+                f"apart; load {other} separately, or leave it out"
+            )
 
 
 def open_model(model: nn.Module, role: str, blocks: str | None) -> BlockModel:
@@ -86,39 +101,6 @@ def adapter_parameters(model: nn.Module) -> set[str]:
             inside = module.named_parameters(prefix)
             found |= {n for n, _ in inside if not n.startswith(f"{prefix}.base_layer.")}
     return found
-
-
-def make_codec(tokenizer: Any, model: BlockModel, max_tokens: int) -> TextCodec:
-    """The tokeniser, used for this model; sets padding ids, see `untouched`.
-
-    Raises:
-        ModelError: If it is no tokeniser, or has no token to pad with.
-    """
-    if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
-        raise ModelError(
-            f"tokenizer is of type {type(tokenizer).__name__}; give the model's tokeniser, from "
-            "AutoTokenizer.from_pretrained"
-        )
-    whole: Any = model.model
-    pad_id = agree_on_padding(whole, tokenizer, "tokenizer")
-    return TextCodec(
-        tokenizer,
-        separator_of(tokenizer, whole.config),
-        pad_id,
-        min(max_tokens, length_limit(tokenizer, whole)),
-        whole.get_input_embeddings().weight.shape[0],
-    )
-
-
-def ensure_padding(model: nn.Module, tokenizer: Any) -> None:
-    """A model that knows no padding token gets the tokeniser's, so that it can be examined."""
-    config: Any = getattr(model, "config", None)
-    text = config.get_text_config() if hasattr(config, "get_text_config") else config
-    token = getattr(tokenizer, "pad_token_id", None)
-    if token is None:
-        token = getattr(tokenizer, "eos_token_id", None)
-    if text is not None and getattr(text, "pad_token_id", None) is None and token is not None:
-        set_padding(model, int(token))
 
 
 def class_names(model: BlockModel) -> list[str]:

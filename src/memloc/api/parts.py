@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from torch import nn
 
-from memloc.api.arguments import check_seed, progress_of, spoken
-from memloc.api.models import class_names, ensure_padding, make_codec, open_model, unwrap
-from memloc.api.tabular import Data, Values, as_frame
+from memloc.api.arguments import COLUMNS, checked_seed, progress_of, spoken
+from memloc.api.models import open_model, unwrap
+from memloc.api.tabular import Data, as_frame, listed
+from memloc.api.tokenisers import check_pairs, check_words, ensure_padding, make_codec
 from memloc.api.untouched import own_settings, untouched
 from memloc.config import Dtype, PairFormat, TrainingConfig
 from memloc.data import noise as noise_of
@@ -20,7 +22,7 @@ from memloc.data.files import labelled_examples
 from memloc.data.task import Task
 from memloc.errors import DataError, ModelError
 from memloc.execution.job import Job
-from memloc.localisation import class_ids
+from memloc.localisation import class_numbers
 from memloc.training import loop
 from memloc.training.learners import HeadOnly, WholeModel
 
@@ -48,18 +50,14 @@ def perturb(labels: Sequence[Any], noise: float = 0.15, seed: int = 1) -> pd.Dat
     Raises:
         MemlocError: If the share is impossible, or flips no label at all.
     """
-    values = pd.Series(list(labels))
-    if values.isna().any():
-        row = int(np.flatnonzero(values.isna())[0])
-        raise DataError(f"label {row} (they count from 0) is missing; give every example a label")
+    values = _checked_labels(labels)
     classes = sorted(values.unique().tolist(), key=lambda value: (str(type(value)), value))
     if len(classes) < 2:
         raise DataError(f"{len(classes)} class is not enough to flip labels; give two or more")
     numbers = values.map({value: index for index, value in enumerate(classes)}).astype("int64")
     train = pd.DataFrame({"label": numbers})
     task = Task("labels", "own", tuple(map(str, classes)), train, train.iloc[:0])
-    check_seed(seed)
-    found = noise_of.perturb(task, noise, seed).train
+    found = noise_of.perturb(task, noise, checked_seed(seed)).train
     for column in ("label", "original_label"):
         found[column] = pd.Series([classes[number] for number in found[column]])
     if isinstance(labels, pd.Series):  # so that columns put back into its table stay in their rows
@@ -98,7 +96,7 @@ def fine_tune(
         data: As for `memloc.localise`.
         text: Column with the text.
         pair: Column with a second text.
-        label: Column with the label: names or numbers of the model's classes.
+        label: Column with the label: names (texts) or numbers of the model's classes.
         epochs: Passes over the data.
         learning_rate: Peak learning rate.
         batch_size: Examples per step.
@@ -122,8 +120,9 @@ def fine_tune(
     Raises:
         MemlocError: If model and data do not fit, or the loss is not a number.
     """
-    with spoken():
-        check_seed(seed)
+    with spoken(names=COLUMNS):
+        seed = checked_seed(seed)
+        check_pairs(pairs)
         config = TrainingConfig.make(
             epochs=epochs,
             learning_rate=learning_rate,
@@ -132,7 +131,7 @@ def fine_tune(
             max_tokens=max_tokens,
             dtype=dtype,
         )
-        examples = labelled_examples(as_frame(data), "data", text, pair, label)
+        examples = labelled_examples(as_frame(data), "data", text, pair, label, numbers=True)
         inner = unwrap(model, "model")
         frozen = [name for name, p in inner.named_parameters() if not p.requires_grad]
         if frozen:
@@ -145,8 +144,9 @@ def fine_tune(
             ensure_padding(inner, tokenizer)
             opened = open_model(inner, "model", blocks)
             codec = make_codec(tokenizer, opened, max_tokens)
-            numbers = _numbers(examples["label"], opened)
+            numbers = class_numbers(examples["label"], opened, "label", "data")
             encoded = encode(examples, codec, pairs)
+            check_words(encoded, tokenizer)
             nothing = encode(examples.iloc[:0], codec, pairs)
             learner = (HeadOnly if head_only else WholeModel)(opened, encoded, nothing)
             nobody = np.zeros(len(numbers), dtype=bool)
@@ -162,12 +162,15 @@ def fine_tune(
     return history[history["split"] == "train"].drop(columns="split").reset_index(drop=True)
 
 
-def _numbers(labels: Values, model: Any) -> np.ndarray:
-    ids = class_ids(model, set(labels))
-    for row, value in enumerate(labels):
-        if value not in ids:
+def _checked_labels(labels: Any) -> pd.Series[Any]:
+    values = pd.Series(listed(labels, "labels"))
+    for row, value in enumerate(values):
+        if value is not None and not isinstance(value, str | Number):
             raise DataError(
-                f"label {value!r} in row {row} of data (rows count from 0) is not a class of the "
-                f"model; its classes are: {', '.join(class_names(model))}"
+                f"label {row} (they count from 0) is {value!r:.40}; give a text or a number for "
+                "every example"
             )
-    return np.array([ids[value] for value in labels], dtype=np.int64)
+    if values.isna().any():
+        row = int(np.flatnonzero(values.isna())[0])
+        raise DataError(f"label {row} (they count from 0) is missing; give every example a label")
+    return values

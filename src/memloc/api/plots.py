@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from memloc.api.arguments import spoken
+from memloc.api.result import NO_OLD_CLASS, Result
 from memloc.errors import MemlocError, suggest
 from memloc.report.figures.centroids import draw_way, finish, way_legend, way_words
 from memloc.report.figures.data import CannotDraw, PrintedTable, read_figure_data
@@ -22,10 +24,6 @@ from memloc.report.figures.palette import technique_looks
 from memloc.report.figures.panels import handles, layer_axis, legend_below, panel_rows
 from memloc.report.figures.registry import choose_figures
 from memloc.report.figures.style import SINGLE, memloc_style, new_figure, rendered
-
-if TYPE_CHECKING:
-    from memloc.api.result import Result
-
 
 T = TypeVar("T")
 
@@ -93,9 +91,7 @@ class Plots:
             MemlocError: If they were not followed.
         """
         if "centroids" not in self.result.tables:
-            raise MemlocError(
-                "examples were not followed through the layers; compute again with explain=True"
-            )
+            raise MemlocError(f"examples were not followed through the layers{self._why()}")
         rows = self.result.table("centroids")
         events = self.result.table("events")
         with memloc_style():
@@ -112,15 +108,18 @@ class Plots:
     def figure(self, name: str) -> Figure:
         """A figure of the paper by its name in `memloc figures`, such as 'fig5'.
 
+        They are of runs, not of models that were given.
+
         Raises:
             MemlocError: If there is none, or if it needs what this result does not have.
         """
-        if self.result.settings.get("data") and isinstance(self.result.settings["data"], str):
+        with spoken(names={"only": "name"}):
+            (entry,) = choose_figures([str(name)])
+        if isinstance(self.result.settings.get("data"), str):
             raise MemlocError(
                 f"{name!r} compares runs, and here models were given; use heatmap(), layers() or "
                 "centroids()"
             )
-        (entry,) = choose_figures([name])
         with memloc_style(), self._folder() as folder:
             try:
                 drawn = entry.draw(read_figure_data(folder))
@@ -129,6 +128,13 @@ class Plots:
             if isinstance(drawn, PrintedTable):
                 raise MemlocError(f"{name!r} is a table; write it with `memloc figures`")
             return _shown(drawn[0].figure)
+
+    def _why(self) -> str:
+        """Why there are no centroids, or how to get them."""
+        if self.result.suspected:
+            return f", as {NO_OLD_CLASS}"
+        left_out = (self.result.summary.get("explanation") or {}).get("left_out")
+        return f", as {left_out[0]}" if left_out else "; compute again with explain=True"
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:

@@ -14,25 +14,31 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from memloc.api.arguments import bytes_of, check_seed, spoken
+from memloc.api.arguments import COLUMNS, bytes_of, checked_seed, spoken
 from memloc.api.models import (
     adapter_parameters,
+    check_distinct,
     check_fit,
     class_names,
     dtype_of,
-    ensure_padding,
     load_pretrained,
-    make_codec,
     open_model,
     unwrap,
 )
 from memloc.api.tabular import Data, Values, given_examples
+from memloc.api.tokenisers import (
+    check_pairs,
+    check_words,
+    ensure_padding,
+    make_codec,
+    padding_caution,
+)
 from memloc.api.untouched import own_settings, untouched
 from memloc.config import PairFormat, TechniquesConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode
 from memloc.errors import DataError
 from memloc.execution.plan import FROZEN_SEED
-from memloc.localisation import class_ids
+from memloc.localisation import class_numbers
 from memloc.methods.base import Context, MethodFailed, Role, StatesOf
 from memloc.models.blocks import BlockModel
 from memloc.models.states import states_of
@@ -89,7 +95,7 @@ def prepare(
     Raises:
         MemlocError: If models, tokeniser and data do not fit each other.
     """
-    with spoken():
+    with spoken(names=COLUMNS):
         training = training_of(pretrained, learning_rate, batch_size, epochs, max_tokens)
         examples = given_examples(data, text, pair, label, original_label, suspects)
         roles = {"memorised": memorised, "original": original, "near_ceiling": near_ceiling}
@@ -115,6 +121,13 @@ class Opened:
     """Whether some adapters are not merged into the weights."""
     precisions: dict[str, torch.dtype]
     """By role."""
+    cautions: tuple[str, ...] = ()
+    """What may be wrong with the input, in sentences."""
+
+    @property
+    def suspected(self) -> bool:
+        """Whether labels may be wrong, but correct ones are unknown."""
+        return "original_label" not in self.context.examples.columns
 
 
 def training_of(
@@ -160,12 +173,18 @@ def opened(
         cache_memory: Upper limit of states that are kept in memory.
         techniques: Settings.
     """
-    check_seed(seed)
-    memory = bytes_of(cache_memory)
-    found = {role: unwrap(model, role) for role, model in models.items() if model is not None}
+    seed, memory = checked_seed(seed), bytes_of(cache_memory)
+    check_pairs(pairs)
+    found = {
+        role: unwrap(model, role)
+        for role, model in models.items()
+        if model is not None or role == "memorised"
+    }
     by_name = isinstance(pretrained, str | Path)
     if pretrained is not None and not by_name:
         found["pretrained"] = unwrap(pretrained, "pretrained")
+    check_distinct(found)
+    caution = padding_caution(found["memorised"], tokenizer)
     with ExitStack() as undo:
         undo.enter_context(untouched(list(found.values()), tokenizer))
         device = next(found["memorised"].parameters(), torch.empty(0)).device
@@ -190,6 +209,7 @@ def opened(
         labels = class_names(own)
         examples = number_labels(examples, own)
         encoded = encode(examples, codec, pairs)
+        check_words(encoded, tokenizer)
         examples, memorised = _answers(examples, encoded, layers, labels)
         roles = frozenset({*layers, *({"frozen"} if "pretrained" in layers else ())})
         context = _context(layers, examples, encoded, training, seed, memory, techniques, undo)
@@ -202,6 +222,7 @@ def opened(
             type(own.model).__name__,
             any(adapter_parameters(model.model) for model in layers.values()),
             {role: dtype_of(model) for role, model in layers.items()},
+            () if caution is None else (caution,),
         )
 
 
@@ -211,17 +232,10 @@ def number_labels(examples: pd.DataFrame, model: BlockModel) -> pd.DataFrame:
     Raises:
         DataError: If the model has no such class, or no label is wrong, or every one.
     """
-    columns = [c for c in ("label", "original_label") if c in examples.columns]
-    ids = class_ids(model, {value for column in columns for value in examples[column]})
     numbered = examples.copy()
-    for column in columns:
-        for row, value in enumerate(examples[column]):
-            if value not in ids:
-                raise DataError(
-                    f"{column} {value!r} in row {row} of data (rows count from 0) is not a class "
-                    f"of the model; its classes are: {', '.join(class_names(model))}"
-                )
-        numbered[column] = examples[column].map(ids).astype("int64")
+    for column in ("label", "original_label"):
+        if column in examples.columns:
+            numbered[column] = class_numbers(examples[column], model, column, "data")
     if "noisy" not in numbered.columns:
         noisy = numbered["label"] != numbered["original_label"]
         if not noisy.any():

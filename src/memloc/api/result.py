@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memloc.analysis.run_folders import ResultsError, damaged, look_through
-from memloc.api.arguments import spoken
-from memloc.errors import MemlocError, suggest
-from memloc.results import check_folder, write_results
+from memloc.api.arguments import path_of, spoken
+from memloc.errors import MemlocError, StoreError, suggest
+from memloc.results import ARTEFACTS, check_folder, write_results
 
 if TYPE_CHECKING:
     from memloc.api.plots import Plots
@@ -31,6 +31,10 @@ EMPTY: dict[str, dict[str, str]] = {
     },
 }
 """Columns of tables that no technique may have filled."""
+NO_OLD_CLASS = (
+    "suspects do not say which labels are correct, so examples have no old class to leave"
+)
+"""Why there are no explanations of labels that are only suspected."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -48,6 +52,12 @@ class Result:
     summary: dict[str, Any] = field(repr=False)
     settings: dict[str, Any] = field(repr=False)
     folder: Path | None = None
+    _in_folder: tuple[Any, Any] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        """Remember what is in the folder, to notice if something else is there later."""
+        if self.folder is not None:
+            object.__setattr__(self, "_in_folder", _kept(self.folder))
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -89,6 +99,11 @@ class Result:
         """Whether this is of `memloc control`: many models, in which memorisation was hidden."""
         return "control" in self.settings
 
+    @property
+    def suspected(self) -> bool:
+        """Whether labels were only suspected to be wrong, and correct ones were not known."""
+        return self.settings.get("suspects") is True
+
     def mcog(self, technique: str) -> float | None:
         """The centre of gravity of the layer weights, a mean over seeds.
 
@@ -114,15 +129,36 @@ class Result:
 
         return Plots(self)
 
-    def save(self, folder: str | Path) -> Path:
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> Path:
         """Write the tables (.parquet), `summary.json` and `settings.json`; see `memloc.load`.
 
+        Args:
+            folder: A new or empty folder, or one in which this result is already.
+            overwrite: Also replace another result; nothing but results is ever replaced.
+
         Raises:
-            MemlocError: If it cannot be written.
+            MemlocError: If it cannot be written, or something else is there.
         """
-        place = Path(folder)
+        place = path_of(folder, "folder")
         check_folder(place)
-        write_results(place, dict(self.tables), self.summary, self.settings)
+        artefacts = None
+        # Hidden files are of the system, or of a save that was interrupted.
+        if place.is_dir() and any(not path.name.startswith(".") for path in place.iterdir()):
+            there = _kept(place)
+            if there is None:
+                raise StoreError(
+                    f"{str(folder)!r} is not empty, and what is there is no result of memloc; give "
+                    "another folder"
+                )
+            same = there in (self._in_folder, _as_json(self.summary, self.settings))
+            if not same and not overwrite:
+                raise StoreError(
+                    f"there is another result in {str(folder)!r}; give another folder, or "
+                    "overwrite=True to replace it"
+                )
+            if same and (place / ARTEFACTS).is_file():
+                artefacts = json.loads((place / ARTEFACTS).read_text(encoding="utf-8"))
+        write_results(place, dict(self.tables), self.summary, self.settings, artefacts)
         return place
 
     def report(self, path: str | Path) -> Path:
@@ -134,11 +170,17 @@ class Result:
         from memloc.report.page import write_report
 
         self._check_models("a report")
-        with spoken():
-            if self.folder is not None and (self.folder / "summary.json").is_file():
-                return write_report(self.folder, Path(path))
-            with tempfile.TemporaryDirectory() as aside:
-                return write_report(self.save(Path(aside) / "result"), Path(path))
+        page = path_of(path, "path")
+        with spoken(names={"out": "path"}):
+            if self.folder is None:
+                with tempfile.TemporaryDirectory() as aside:
+                    return write_report(self.save(Path(aside) / "result"), page)
+            if _kept(self.folder) != self._in_folder:
+                raise ResultsError(
+                    f"the result in {str(self.folder)!r} was replaced or removed after this one was"
+                    " read from there; load it again, or save this one elsewhere and load that"
+                )
+            return write_report(self.folder, page)
 
     def _check_models(self, what: str) -> None:
         if self.of_control:
@@ -164,6 +206,33 @@ def _empty(name: str) -> pd.DataFrame:
     return pd.DataFrame({c: pd.Series(dtype=kind) for c, kind in EMPTY[name].items()})
 
 
+def _as_json(summary: dict[str, Any], settings: dict[str, Any]) -> tuple[Any, Any]:
+    """As they are read back from files."""
+    return json.loads(json.dumps(summary)), json.loads(json.dumps(settings))
+
+
+def _kept(folder: Path) -> tuple[Any, Any] | None:
+    """Summary and settings of the result in a folder, which tell it from others; None: no result.
+
+    Raises:
+        ResultsError: If they are damaged, or of a newer memloc.
+    """
+    if not all((folder / f"{name}.json").is_file() for name in ("summary", "settings")):
+        return None
+    found = look_through(folder)
+    if not (found.runs or found.localised or found.controls):
+        return None
+    return _read_json(folder, "summary"), _read_json(folder, "settings")
+
+
+def _read_json(folder: Path, name: str) -> Any:
+    file = folder / f"{name}.json"
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise damaged(file, str(error)) from None
+
+
 def load(folder: str | Path) -> Result:
     """Read a result folder of `memloc run`, `memloc localise`, `memloc control` or `Result.save`.
 
@@ -174,7 +243,7 @@ def load(folder: str | Path) -> Result:
     Raises:
         MemlocError: If it holds no result, or several, or if a file is damaged.
     """
-    place = Path(folder)
+    place = path_of(folder, "folder")
     found = look_through(place)
     if not (place / "settings.json").is_file():
         inside = [*(run.path for run in found.runs), *found.localised]
@@ -186,9 +255,10 @@ def load(folder: str | Path) -> Result:
                 f"{str(folder)!r} is a folder of {len(inside)} results; load one of them: {several}"
             )
         there = sorted(path.name for path in place.iterdir())[:5]
+        what = f"there is no result in {str(folder)!r}, only {', '.join(there)}"
         raise ResultsError(
-            f"there is no result in {str(folder)!r}, only {', '.join(there) or 'nothing'}; give a "
-            "folder with summary.json and settings.json"
+            f"{what if there else f'the folder {str(folder)!r} is empty'}; give a folder with "
+            "summary.json and settings.json"
         )
     if not (place / "summary.json").is_file():
         raise ResultsError(
@@ -203,10 +273,4 @@ def load(folder: str | Path) -> Result:
             raise damaged(file, str(error)) from None
     if "layers" not in tables:
         raise ResultsError(f"the result in {str(folder)!r} has no table layers; compute it again")
-    texts = {}
-    for name in ("summary", "settings"):
-        try:
-            texts[name] = json.loads((place / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise damaged(place / f"{name}.json", str(error)) from None
-    return Result(tables, texts["summary"], texts["settings"], place)
+    return Result(tables, _read_json(place, "summary"), _read_json(place, "settings"), place)

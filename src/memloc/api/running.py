@@ -10,27 +10,30 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.api.arguments import bytes_of, names_of, progress_of, seeds_of, sizes_of, spoken
+from memloc.api.arguments import (
+    bytes_of,
+    checked_workers,
+    names_of,
+    path_of,
+    progress_of,
+    seeds_of,
+    spoken,
+    techniques_of,
+)
 from memloc.api.result import Result
-from memloc.api.tabular import Data, run_table
-from memloc.cli_options import check_workers
+from memloc.api.tabular import Data, as_frame, run_table
 from memloc.config import (
     DEFAULT_METHODS,
     DataConfig,
     Device,
     Dtype,
     GeneralisationConfig,
-    GradientsConfig,
     ModelConfig,
     Norm,
     Objective,
     PairFormat,
-    ProbingConfig,
     RetrainedTail,
-    RetrainingConfig,
     RunConfig,
-    ShapleyConfig,
-    TechniquesConfig,
     TrainingConfig,
     Unit,
 )
@@ -68,7 +71,7 @@ def run(
     dtype: Dtype = "float32",
     device: Device = "auto",
     methods: str | Sequence[str] = DEFAULT_METHODS,
-    window_sizes: str | Sequence[int] | None = None,
+    window_sizes: int | str | Sequence[int] | None = None,
     unit: Unit = "layer",
     retrain_epochs: int = 5,
     retrain_tail: RetrainedTail = "norm+head",
@@ -103,8 +106,8 @@ def run(
 
     Args:
         model: A name from `memloc models list`, a hub name, or a directory.
-        task: A built-in task, a task of the paper, a file, a data frame, a `datasets.Dataset`, or
-            lists by column name.
+        task: A built-in task, a task of the paper, a file, a data frame, a `datasets.Dataset`,
+            lists by column name, or a list of dicts.
         texts: With `labels`, instead of a task: one text per example.
         text_pairs: Second texts.
         labels: One label per example.
@@ -176,6 +179,8 @@ def run(
 
     files: dict[str, str] = {}
     with spoken(files):
+        techniques = techniques_of(locals())
+        folder, processes = path_of(runs, "runs"), checked_workers(workers)
         halves = GeneralisationConfig.make(
             splits=splits,
             epochs=split_epochs,
@@ -187,7 +192,6 @@ def run(
                 "splits, split_epochs, split_rate and stop_at_error have no effect without "
                 "generalisation=True; add it, or leave them out"
             )
-        check_workers(workers)
         memory = bytes_of(cache_memory)
         lists = {
             "text": texts, "text_pair": text_pairs, "label": labels,
@@ -197,7 +201,7 @@ def run(
             "text_column": text_column, "pair_column": pair_column,
             "label_column": label_column, "original_label_column": original_label_column,
         }  # fmt: skip
-        data, columns, validation_file = _data(task, lists, validation, columns, Path(runs))
+        data, columns, validation_file = _data(task, lists, validation, columns, folder)
         # The user knows nothing of the files that data in memory are written to.
         if not isinstance(task, str | Path) or data != str(task):
             files[data] = "task"
@@ -206,7 +210,7 @@ def run(
         config = RunConfig.make(
             data=DataConfig.make(
                 task=data,
-                data_dir=None if data_dir is None else Path(data_dir),
+                data_dir=None if data_dir is None else path_of(data_dir, "data_dir"),
                 validation=validation_file,
                 **columns,
                 limit=limit,
@@ -230,23 +234,7 @@ def run(
             ),
             seeds=seeds_of(seeds),
             methods=names_of(methods),
-            techniques=TechniquesConfig.make(
-                window_sizes=sizes_of(window_sizes),
-                unit=unit,
-                retraining=RetrainingConfig.make(
-                    epochs=retrain_epochs, tail=retrain_tail, frozen_dropout=frozen_dropout
-                ),
-                gradients=GradientsConfig.make(
-                    objective=gradient_objective,
-                    norm=gradient_norm,
-                    subtract_clean=not keep_clean,
-                    divide_by_frozen=not undivided,
-                    per_example=per_example,
-                ),
-                probing=ProbingConfig.make(seeds=probe_seeds, epochs=probe_epochs),
-                shapley=ShapleyConfig.make(standard_error=shapley_error, orders=shapley_orders),
-                options={name: dict(values) for name, values in (options or {}).items()},
-            ),
+            techniques=techniques,
             explain=explain,
             checkpoints=checkpoints,
             generalisation=halves if generalisation else None,
@@ -255,8 +243,8 @@ def run(
         check_method_names(config.methods)
         found = run_experiment(
             config,
-            Path(runs),
-            workers,
+            folder,
+            processes,
             progress_of(progress),
             cache_memory=memory,
             low_memory=low_memory,
@@ -287,8 +275,10 @@ def _data(
     in_memory = not isinstance(task, str | Path)
     wanted = [columns[f"{role}_column"] for role in ("text", "pair", "label", "original_label")]
     if validation is not None and not isinstance(validation, str | Path):
-        known = _known(wanted, validation)
-        table = run_table(validation, known, "validation")
+        frame = as_frame(validation, "validation")
+        # Validation data need no original labels.
+        known = [*wanted[:3], wanted[3] if wanted[3] in list(frame) else None]
+        table = run_table(frame, known, "validation")
         validation = _write(table, runs)
         if not in_memory:
             raise DataError("validation in memory goes with a task in memory; give files for both")
@@ -296,13 +286,6 @@ def _data(
         return str(task), columns, None if validation is None else Path(validation)
     file = _write(run_table(task, wanted), runs)
     return str(file), dict.fromkeys(columns), None if validation is None else Path(validation)
-
-
-def _known(wanted: list[str | None], validation: Any) -> list[str | None]:
-    """Validation data need no original labels."""
-    names = getattr(validation, "columns", None)
-    there = set(validation if names is None else names)
-    return [*wanted[:3], wanted[3] if wanted[3] in there else None]
 
 
 def _write(table: pd.DataFrame, runs: Path) -> Path:

@@ -62,7 +62,7 @@ def _title(result: Result) -> str:
     on = f" on {summary['task']}" if summary.get("task") else ""
     return (
         f"{summary['model']} ({summary['layers']} layers){on}, {summary.get('noisy_examples', '?')}"
-        f" of {summary.get('examples', '?')} labels noisy"
+        f" of {summary.get('examples', '?')} labels {'suspected' if result.suspected else 'noisy'}"
     )
 
 

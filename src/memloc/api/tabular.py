@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,8 +17,9 @@ from memloc.errors import DataError, suggest
 if TYPE_CHECKING:
     from datasets import Dataset
 
-Data: TypeAlias = "pd.DataFrame | Dataset | Mapping[str, Sequence[Any]] | str | Path"
-"""A data frame, a `datasets.Dataset`, lists by column name, or a file."""
+Rows: TypeAlias = "Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]"
+Data: TypeAlias = "pd.DataFrame | Dataset | Rows | str | Path"
+"""A data frame, a `datasets.Dataset`, lists by column name, a list of rows, or a file."""
 Values: TypeAlias = "str | Sequence[Any] | np.ndarray | pd.Series[Any]"
 """The name of a column, or its values."""
 
@@ -41,10 +42,14 @@ def as_frame(data: Any, what: str = "data") -> pd.DataFrame:
         frame = _named_classes(data)
     elif isinstance(data, Mapping):
         frame = _from_columns(data, what)
+    elif isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data):
+        names = dict.fromkeys(name for row in data for name in row)
+        # Column by column, as integers beside missing values would become floats.
+        frame = pd.DataFrame({name: _cells([row.get(name) for row in data]) for name in names})
     else:
         raise DataError(
             f"{what} is of type {type(data).__name__}; give a pandas.DataFrame, a datasets.Dataset,"
-            " a dict of lists, or the path of a file"
+            " a dict of lists, a list of dicts, or the path of a file"
         )
     if not len(frame):
         raise DataError(f"{what} has no rows; give at least two examples of every class")
@@ -96,12 +101,25 @@ def _named_classes(dataset: Any) -> pd.DataFrame:
 
 
 def _cells(column: Any) -> pd.Series[Any]:
-    values = list(column)
-    return pd.Series([_cell(value) for value in values], dtype=object)
+    return pd.Series([_cell(value) for value in column], dtype=object)
+
+
+def listed(values: Any, role: str) -> list[Any]:
+    """Values, one per example.
+
+    Raises:
+        DataError: If it is something else.
+    """
+    if isinstance(values, str | Mapping | pd.DataFrame) or not isinstance(values, Iterable):
+        raise DataError(
+            f"{role} is of type {type(values).__name__}; give one value per example, such as a "
+            "list or a column of a data frame"
+        )
+    return _cells(values).tolist()
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, np.generic) or type(value).__module__.startswith("torch"):
+    if isinstance(value, np.generic) or getattr(value, "numel", lambda: 0)() == 1:  # of torch
         value = value.item()
     missing = pd.isna(value) if pd.api.types.is_scalar(value) else False
     return None if missing else value
@@ -146,7 +164,7 @@ def given_examples(
 ) -> pd.DataFrame:
     """Examples of a trained model: example, text, text_pair, label, and original_label or noisy.
 
-    Every argument but `data` is the name of a column, or values. Labels are texts, as in a file.
+    Every argument but `data` is the name of a column, or values. Labels are texts or whole numbers.
 
     Raises:
         DataError: If a column is absent, an example is unusable, or nobody or everybody is
@@ -165,7 +183,7 @@ def given_examples(
     for role, values in {**given, "suspects": suspects}.items():
         if values is not None and not isinstance(values, str):
             _check_order(data, values, role)
-            cells = _cells(values)
+            cells = pd.Series(listed(values, role), dtype=object)
             lengths[role] = len(cells)
             check_lengths(lengths)
             columns[role] = role if role not in frame.columns else f"the given {role}"
@@ -181,7 +199,7 @@ def given_examples(
         unasked = set(frame.columns) - set(columns.values())
         frame = frame.drop(columns=[c for c in unasked if c.lower() == ORIGINAL_LABEL_COLUMN])
     named = (columns[role] for role in given)
-    examples = labelled_examples(frame, "data", *named)
+    examples = labelled_examples(frame, "data", *named, numbers=True)
     if suspects is not None:
         examples["noisy"] = _flags(frame[str(columns["suspects"])])
     elif "original_label" not in examples.columns:
@@ -189,7 +207,7 @@ def given_examples(
             "nothing says which labels are wrong; name the column of correct labels with "
             "original_label, or mark labels that may be wrong with suspects"
         )
-    return examples.drop(columns="label_name", errors="ignore")
+    return examples
 
 
 def _flags(cells: pd.Series[Any]) -> np.ndarray:

@@ -55,6 +55,13 @@ def choose_columns(
         DataError: If a column is absent, cannot be guessed, or would serve twice.
     """
     names = [str(name) for name in table.columns]
+    roles = {"text": text, "pair": pair, "label": label, "original-label": original}
+    for role, wanted in roles.items():
+        if wanted is not None and not isinstance(wanted, str):
+            raise DataError(
+                f"--{role}-column is {wanted!r:.40}; give the name of a column of {path} as a text "
+                f"(columns: {', '.join(names)})"
+            )
     chosen_text = _named(text, names, path) or _guessed(TEXT_COLUMNS, names)
     if chosen_text is None:
         raise _unrecognised("text", names, path)

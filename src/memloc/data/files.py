@@ -71,8 +71,13 @@ def labelled_examples(
     pair_column: str | None = None,
     label_column: str | None = None,
     original_label_column: str | None = None,
+    *,
+    numbers: bool = False,
 ) -> pd.DataFrame:
     """The same from a table with cells as `read_table` leaves them; `path` says where it is from.
+
+    With `numbers`, labels that are whole numbers stay numbers, for models that number their
+    classes; names for them are then of no use.
 
     Raises:
         DataError: If a column is absent or an example is unusable.
@@ -84,10 +89,12 @@ def labelled_examples(
     examples["text"] = as_texts(table[columns.text], path)
     if columns.pair is not None:
         examples["text_pair"] = as_texts(table[columns.pair], path)
-    examples["label"] = as_labels(table[columns.label], path)
-    if columns.original is not None:
-        examples["original_label"] = as_labels(table[columns.original], path)
-    if columns.label != LABEL_NAME_COLUMN and LABEL_NAME_COLUMN in table.columns:
+    label_columns = {"label": columns.label, "original_label": columns.original}
+    for role, column in label_columns.items():
+        if column is not None:
+            labels = as_labels(table[column], path)
+            examples[role] = _numbers_kept(table[column], labels) if numbers else labels
+    if not numbers and columns.label != LABEL_NAME_COLUMN and LABEL_NAME_COLUMN in table.columns:
         names = table[LABEL_NAME_COLUMN]
         if _names_fit(examples["label"], names):
             examples["label_name"] = [name.strip() for name in names]
@@ -175,6 +182,15 @@ def as_labels(cells: pd.Series[Any], path: Path | str) -> list[str]:
     if all(matches):
         return [match[1] for match in matches if match]
     return labels
+
+
+def _numbers_kept(cells: pd.Series[Any], labels: list[str]) -> pd.Series[Any]:
+    """The labels, but those that are numbers, not texts, as numbers."""
+    kept = [
+        int(label) if isinstance(cell, int | float) and not isinstance(cell, bool) else label
+        for cell, label in zip(cells, labels, strict=True)
+    ]
+    return pd.Series(kept, dtype=object)
 
 
 def _as_label(cell: Any, row: int, column: str, path: Path | str) -> str:

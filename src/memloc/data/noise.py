@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from numbers import Real
 
 import numpy as np
 
@@ -28,8 +29,8 @@ def perturb(task: Task, ratio: float, seed: int) -> Task:
     Raises:
         DataError: If the ratio is impossible, or so small that nobody would be noisy.
     """
-    if not 0 < ratio < 1:
-        raise DataError(f"noise ratio {ratio} is not possible; give a number between 0 and 1")
+    if not isinstance(ratio, Real) or not 0 < ratio < 1:
+        raise DataError(f"noise ratio {ratio!r:.40} is not possible; give a number between 0 and 1")
     original = task.train["label"].to_numpy(dtype=np.int64)
     classes = len(task.labels)
     random = np.random.default_rng(seed)

@@ -38,7 +38,7 @@ class MethodFailed(MemlocError):
     """A technique cannot say anything about these models and examples."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Context:
     """What a technique may look at; models are loaded when they are first asked for.
 
@@ -62,6 +62,14 @@ class Context:
     """Where a window that trains for long may save its state (`memloc.training.resume`)."""
     has_original: bool = True
     """Whether there is a θ_O to swap layers with."""
+
+    def __repr__(self) -> str:
+        """How much there is to look at, not the tables themselves."""
+        noisy = f" ({int(self.examples['noisy'].sum())} noisy)" if "noisy" in self.examples else ""
+        return (
+            f"<memloc.Context: {len(self.examples)} examples{noisy}, {self.n_layers} layers, "
+            f"seed {self.seed}; see .examples, .encoded, .model(role), .pooled_states(role)>"
+        )
 
     @classmethod
     def of(

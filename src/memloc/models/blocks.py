@@ -68,6 +68,11 @@ class BlockModel:
     def __init__(self, model: nn.Module, blocks: str | None = None) -> None:
         from memloc.models.selftest import examine
 
+        if not isinstance(model, nn.Module) or not hasattr(model, "config"):
+            raise ModelError(
+                f"the model is of type {type(model).__name__}, not a transformers model; load it "
+                "with AutoModelForSequenceClassification"
+            )
         self.model = model
         self.stack_path, self.stack = find_stack(model, blocks)
         self._accepts_use_cache = "use_cache" in inspect.signature(model.forward).parameters
