@@ -424,6 +424,14 @@ def test_unusable_examples_are_refused(trained: Setup) -> None:
     refuse(trained, "'label' has 1 values but 'text' has 2", data=uneven)
 
 
+def test_suspects_of_a_file_without_types_are_words(trained: Setup) -> None:
+    frame = trained.both["data"].assign(flags=trained.both["data"]["noisy"].map(str))
+    given = {**trained.both, "original_label": None, "methods": "swapping", "progress": False}
+    as_words = memloc.localise(**{**given, "data": frame}, suspects="flags")
+    as_flags = memloc.localise(**given, suspects="noisy")
+    pd.testing.assert_frame_equal(as_words.layers, as_flags.layers)
+
+
 def test_unusable_suspects_are_refused(trained: Setup) -> None:
     def suspects(values: Any, words: str) -> None:
         refuse(trained, words, DataError, original_label=None, suspects=values)

@@ -210,7 +210,12 @@ def given_examples(
     return examples
 
 
+FLAGS = {"true": True, "false": False, "1": True, "0": False}
+"""As files without types have them."""
+
+
 def _flags(cells: pd.Series[Any]) -> np.ndarray:
+    cells = cells.map(lambda cell: FLAGS.get(cell.lower(), cell) if isinstance(cell, str) else cell)
     for row, cell in enumerate(cells):
         if cell not in (True, False):  # 1 and 0 are, too
             raise DataError(

@@ -1,0 +1,252 @@
+"""What was found, as tables of the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from memloc.analysis.claims import check_claims
+from memloc.analysis.correlation import correlate
+from memloc.analysis.grid import WELL_MEMORISED, Grid
+from memloc.analysis.grid_agreement import (
+    IN_PRINT,
+    LAYER_WEIGHTS,
+    M_COG,
+    agreement_table,
+    mean_centres,
+)
+from memloc.analysis.paper_numbers import (
+    MODELS_M_COG,
+    MODELS_WEIGHTS,
+    PAPER_LAYERS,
+    TASK_M_COG,
+    TECHNIQUES_M_COG,
+    TECHNIQUES_WEIGHTS,
+    mean_of,
+)
+from memloc.report.scorecard import scorecard_markdown
+from reproduction.markdown import NOTHING, number, table, with_interval
+
+MODELS = ("minilm", "gte-small", "stories15m")
+EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
+
+
+def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
+    """Every table and number on results, by the name the page uses."""
+    memorised = grid.runs[grid.runs["memorised_share"] >= WELL_MEMORISED]
+    return {
+        **_common(runs),
+        "settings": settings(runs),
+        "averaged": _depths(grid)[1],
+        "enough": number(WELL_MEMORISED),
+        "memorised": training(grid, runs),
+        **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
+        "scorecard": scorecard(grid),
+        "centres": centres(grid),
+        "order": order(grid),
+        "techniques": techniques(grid),
+        "models": models(grid),
+        "events": events(grid),
+        "control": control(runs),
+    }
+
+
+def _common(runs: dict[str, Any]) -> dict[str, str]:
+    """What is the same for all runs, and must be."""
+    found = [run["settings"] for run in runs.values() if "task" in run["summary"]]
+    places = {
+        "examples": ("data", "limit"),
+        "tokens": ("training", "max_tokens"),
+        "batch": ("training", "batch_size"),
+    }
+    values = {name: {one[a][b] for one in found} for name, (a, b) in places.items()}
+    if any(len(value) != 1 for value in values.values()):
+        raise ValueError(f"the runs differ in their settings: {values}")
+    return {name: str(value.pop()) for name, value in values.items()}
+
+
+def settings(runs: dict[str, Any]) -> str:
+    """How each model was trained, and what was done with it."""
+    rows = []
+    for model in MODELS:
+        of_model = [run for run in runs.values() if run["summary"].get("model") == model]
+        training = of_model[0]["settings"]["training"]
+        methods = [
+            f"{name} ({count} tasks)" if count < len(of_model) else name
+            for name in dict.fromkeys(m for run in of_model for m in run["summary"]["methods"])
+            for count in [sum(name in run["summary"]["methods"] for run in of_model)]
+        ]
+        splits = of_model[0]["settings"].get("generalisation") or {}
+        rows.append(
+            (
+                f"`{model}`",
+                str(of_model[0]["summary"]["layers"]),
+                str(training["epochs"]),
+                f"{training['learning_rate']:g}",
+                ", ".join(map(str, of_model[0]["settings"]["seeds"])),
+                ", ".join(methods),
+                str(splits.get("splits", NOTHING)),
+            )
+        )
+    head = ("model", "layers", "epochs", "learning rate", "seeds", "techniques", "half-splits")
+    return table(head, rows)
+
+
+def training(grid: Grid, runs: dict[str, Any]) -> str:
+    """Noisy accuracy of θ_M and validation accuracy of θ_O, by task and model."""
+    rows = []
+    for task in TASK_M_COG:
+        cells = [task]
+        for model in MODELS:
+            found = _one(grid, task, model)
+            if found is None:
+                cells += [NOTHING, NOTHING]
+                continue
+            outcome = runs[found]["summary"]["training"]
+            noisy = number(outcome["noisy_accuracy"])
+            weak = outcome["noisy_accuracy"] < WELL_MEMORISED
+            cells += [f"**{noisy}**" if weak else noisy]
+            cells += [number(outcome["original_validation_accuracy"])]
+        rows.append(cells)
+    head = [part for m in MODELS for part in (f"`{m}`: noisy", "validation")]
+    return table(["task", *head], rows)
+
+
+def _one(grid: Grid, task: str, model: str) -> str | None:
+    rows = grid.runs[(grid.runs["task"] == task) & (grid.runs["model"] == model)]
+    return None if rows.empty else str(rows["folder"].iloc[0])
+
+
+def scorecard(grid: Grid) -> str:
+    """`memloc claims --markdown`, with its headings two levels down and without the title."""
+    lines = scorecard_markdown(grid, check_claims(grid)).splitlines()[2:]
+    return "\n".join(f"#{line}" if line.startswith("#") else line for line in lines)
+
+
+def _depths(grid: Grid) -> tuple[pd.DataFrame, str]:
+    """Relative M-CoG, mean over techniques that all have: a row per task, a column per model."""
+    depths, names = mean_centres(grid)
+    rows = grid.runs.set_index("run").assign(depth=depths)
+    wide = rows.pivot(index="task", columns="model", values="depth")
+    return wide.reindex(index=list(TASK_M_COG), columns=list(MODELS)), ", ".join(names)
+
+
+def _of_technique(grid: Grid, model: str, technique: str) -> pd.Series[float]:
+    rows = grid.centres[(grid.centres["model"] == model) & (grid.centres["technique"] == technique)]
+    return rows.set_index("task")["depth"].reindex(list(TASK_M_COG))
+
+
+def paper_depths() -> pd.Series[float]:
+    """The paper's M-CoG per task as shares of the depth."""
+    return (pd.Series(TASK_M_COG) - 0.5) / PAPER_LAYERS
+
+
+def centres(grid: Grid) -> str:
+    """Relative M-CoG per task: the paper's, ours by model, ours by technique."""
+    (depths, _), paper = _depths(grid), paper_depths()
+    shown = [t for t in grid.techniques if not _of_technique(grid, "minilm", t).dropna().empty]
+    single = {t: _of_technique(grid, "minilm", t) for t in shown}
+    rows = [
+        [
+            task,
+            number(paper[task]),
+            *(number(depths[m][task]) for m in MODELS),
+            *(number(single[t][task]) for t in shown),
+        ]
+        for task in TASK_M_COG
+    ]
+    head = ["task", "paper", *(f"`{m}`" for m in MODELS), *(f"`minilm` {t}" for t in shown)]
+    return table(head, rows)
+
+
+def order(grid: Grid) -> str:
+    """ρ with the paper's order of tasks, by model and technique, with intervals."""
+    (depths, names), paper = _depths(grid), paper_depths()
+    rows = []
+    together = depths.mean(axis=1)
+    for name, ours in [
+        ("all models", together),
+        *((f"`{m}`", depths[m]) for m in MODELS),
+    ]:
+        rows.append([name, f"mean of {names}", *_with_paper(paper, ours)])
+    for model in MODELS:
+        for technique in grid.techniques:
+            ours = _of_technique(grid, model, technique)
+            if ours.notna().sum() >= len(TASK_M_COG) / 2:
+                rows.append([f"`{model}`", technique, *_with_paper(paper, ours)])
+    return table(["model", "technique", "ρ with the paper's order", "tasks"], rows)
+
+
+def _with_paper(paper: pd.Series[float], ours: pd.Series[float]) -> tuple[str, str]:
+    found = correlate(paper.tolist(), ours.reindex(paper.index).tolist())
+    return with_interval(found.spearman, found.spearman_interval), str(found.n)
+
+
+def techniques(grid: Grid) -> str:
+    """Figures 8 and 9, left, as numbers."""
+    head = ["techniques", "M-CoG: paper", "here", "n", "layer weights: paper", "here", "n"]
+    rows = []
+    found = agreement_table(grid)
+    found = found[found["kind"] == "techniques"]
+    pairs = dict.fromkeys(zip(found["one"], found["other"], strict=True))
+    for one, other in pairs:
+        cells = [f"{one} and {other}"]
+        for quantity, paper in ((M_COG, TECHNIQUES_M_COG), (LAYER_WEIGHTS, TECHNIQUES_WEIGHTS)):
+            theirs = paper.get((one, other), paper.get((other, one)))
+            cells += [number(theirs), *_row_of(found, one, other, quantity)]
+        rows.append(cells)
+    return table(head, rows)
+
+
+def models(grid: Grid) -> str:
+    """Figures 8 and 9, right, as numbers."""
+    found = agreement_table(grid)
+    found = found[found["kind"] == "models"]
+    rows = []
+    for one, other in dict.fromkeys(zip(found["one"], found["other"], strict=True)):
+        cells = [f"`{one}` and `{other}`"]
+        for quantity in (M_COG, LAYER_WEIGHTS):
+            cells += _row_of(found, one, other, quantity)
+        rows.append(cells)
+    paper = [number(mean_of(MODELS_M_COG)), "", number(mean_of(MODELS_WEIGHTS)), ""]
+    rows.append(["paper, mean over pairs", *paper])
+    return table(["models", "M-CoG", "n", "layer weights", "n"], rows)
+
+
+def _row_of(found: pd.DataFrame, one: str, other: str, quantity: str) -> list[str]:
+    rows = found[(found["one"] == one) & (found["other"] == other)]
+    for row in rows[rows["quantity"] == quantity].to_dict("records"):
+        ends = row["spearman_low"], row["spearman_high"]
+        interval = None if pd.isna(ends[0]) else (float(ends[0]), float(ends[1]))
+        return [with_interval(row["spearman"], interval), str(row["n"])]
+    return [NOTHING, NOTHING]
+
+
+def events(grid: Grid) -> str:
+    """The four events per task and model, in layers; a dash where one never happens."""
+    rows = []
+    for task in TASK_M_COG:
+        cells = [task]
+        for model in MODELS:
+            mine = grid.events[(grid.events["task"] == task) & (grid.events["model"] == model)]
+            layers = mine.set_index("event")["layer"]
+            cells += [number(layers.get(event), 0) for event in EVENTS]
+        rows.append(cells)
+    head = [f"`{m}`: {IN_PRINT[e]}" for m in MODELS for e in EVENTS]
+    return table(["task", *head], rows)
+
+
+def control(runs: dict[str, Any]) -> str:
+    """Accuracy@1 and @2 in the control setup, by technique."""
+    found = [run["summary"] for run in runs.values() if "by_technique" in run["summary"]]
+    scores = pd.DataFrame([row for one in found for row in one["by_technique"]])
+    rows = []
+    for technique, of_k in scores.groupby("technique", sort=False):
+        cells = [str(technique)]
+        for row in of_k.sort_values("k").to_dict("records"):
+            cells.append(with_interval(row["accuracy"], (row["low"], row["high"])))
+        rows.append([*cells, str(of_k["n"].iloc[0])])
+    chance = number(scores["chance"].iloc[0])
+    rows.append(["chance", chance, chance, ""])
+    return table(["technique", "accuracy@1", "accuracy@2", "models"], rows)

@@ -1,0 +1,90 @@
+"""docs/reproduction.md: made of committed tables, by one command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from reproduction.__main__ import FIGURES, write_page
+from reproduction.page import TEMPLATE, fill
+from reproduction.tables import DOCS, TABLES, collect, spread
+
+from memloc.analysis.claims import check_claims
+from memloc.analysis.grid import Grid, read_grid
+from tests.report.figure_folders import write_control, write_full_run
+
+MEGABYTES = 3
+
+
+def test_the_page_and_its_figures_are_what_the_tables_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_page(tmp_path) == (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    made = {path.name for path in (tmp_path / "reproduction" / "figures").glob("*.png")}
+    assert made == {path.name for path in (TABLES / "figures").glob("*.png")}
+    assert {name.split("-")[0].removesuffix(".png") for name in made} == set(FIGURES.split(","))
+
+
+def test_the_page_shows_every_figure_that_is_made_and_no_other() -> None:
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"reproduction/figures/([\w.-]+\.png)", page))
+    assert shown == {path.name for path in (TABLES / "figures").glob("*.png")}
+
+
+def test_the_tables_are_small_and_hold_no_texts() -> None:
+    paths = [path for path in TABLES.iterdir() if path.suffix in (".parquet", ".json")]
+    assert sum(path.stat().st_size for path in paths) < MEGABYTES * 2**20
+    for path in paths:
+        if path.suffix == ".parquet":
+            assert not {"text", "text_pair", "word"} & set(pd.read_parquet(path).columns)
+        else:
+            assert '"text"' not in path.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    folder = tmp_path / "runs"
+    for task in ("wic", "rte", "mrpc", "cola"):
+        write_full_run(folder, task, generalisation=task != "cola")
+        write_full_run(folder, task, "deep", layers=4, methods=("swapping", "probing"))
+    write_control(folder)
+    return folder
+
+
+def same(one: Grid, other: Grid) -> None:
+    for name in ("runs", "seed_weights", "windows", "events", "positions", "examples"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name))
+    assert [f.measured for f in check_claims(one)] == [f.measured for f in check_claims(other)]
+
+
+def test_results_come_back_out_of_the_tables_as_they_were(runs: Path, tmp_path: Path) -> None:
+    collect([runs], tmp_path / "tables")
+    back = spread(tmp_path / "tables", tmp_path / "back")
+    same(read_grid(runs), read_grid(back))
+
+
+def test_places_of_the_machine_are_not_collected(runs: Path, tmp_path: Path) -> None:
+    settings = next(runs.glob("wic-minilm*/settings.json"))
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace('"minilm"', '"/home/me/models/minilm"'), encoding="utf-8")
+    assert "/home/me" in settings.read_text(encoding="utf-8")
+    collect([runs], tmp_path / "tables")
+    assert "/home/me" not in (tmp_path / "tables" / "runs.json").read_text(encoding="utf-8")
+
+
+def test_a_number_that_nothing_makes_is_noticed_and_one_that_nobody_wants_too() -> None:
+    assert fill("a {{ x y }} b", {"x y": "1"}) == "a 1 b"
+    with pytest.raises(ValueError, match=r"wants.*'x'"):
+        fill("{{ x }}", {})
+    with pytest.raises(ValueError, match=r"no place.*'y'"):
+        fill("{{ x }}", {"x": "1", "y": "2"})
+
+
+def test_the_template_has_no_numbers_of_its_own_in_results() -> None:
+    """Decimals in the prose would not change with the tables; quoted from the paper is another."""
+    results = TEMPLATE.read_text(encoding="utf-8").split("## What came out", 1)[1]
+    ours = [line for line in results.splitlines() if "paper" not in line.lower()]
+    assert not re.findall(r"(?<![\w.`])0?\.\d+", "\n".join(ours))
