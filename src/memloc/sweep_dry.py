@@ -67,6 +67,7 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         "in_store": len(jobs) - len(waiting),
         "seconds": sum(row["seconds"] for row in rows),
         "bytes": sum(row["bytes"] for row in rows),
+        "flops": sum(row["flops"] for row in rows),
         "without_time": sum(row["without_time"] for row in rows),
         "measured": sum(row["measured"] for row in rows),
         "workers": _workers(sweep.execution),
@@ -142,6 +143,7 @@ def _row(
         "measured": sum(one.source == "measured" for one in found),
         "without_time": sum(one.seconds is None for one in found),
         "bytes": sum(size for size in sizes if size is not None),
+        "flops": sum(job.cost for job in left),
         "without_size": sum(size is None for size in sizes),
     }
 

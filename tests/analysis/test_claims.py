@@ -225,6 +225,16 @@ def test_tasks_are_ordered_as_in_the_paper_or_not(tmp_path: Path) -> None:
     assert findings(tmp_path / "own")["order-of-tasks"].measured.n == 0  # none of the paper's
 
 
+def test_a_task_that_only_some_models_have_has_no_place_in_the_order(tmp_path: Path) -> None:
+    tasks = list(TASK_M_COG)
+    write_tasks(tmp_path, "one", tasks=tasks, make=with_centres("swapping", [0.5] * len(tasks)))
+    deep = with_centres("swapping", [0.4] * len(tasks))
+    write_tasks(tmp_path, "two", tasks=tasks[:6], make=deep)
+    # The mean of one model and that of both would differ, though no model orders the tasks at all.
+    found = findings(tmp_path)["order-of-tasks"]
+    assert (found.measured.n, found.measured.value) == (6, None)
+
+
 @pytest.mark.parametrize("pair", TECHNIQUES_M_COG)
 def test_centres_of_two_techniques_go_together_as_in_the_paper_or_not(
     tmp_path: Path, pair: tuple[str, str]

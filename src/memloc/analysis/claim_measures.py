@@ -150,10 +150,15 @@ def from_table(
 
 
 def tasks_are_ordered_as_in_the_paper(evidence: Evidence) -> Measured:
-    """ρ between the paper's M-CoG of a task and ours, over the tasks we have in common."""
+    """ρ between the paper's M-CoG of a task and ours, over the tasks we have in common.
+
+    Models put their centres at different depths, so a mean over other models is another quantity:
+    only tasks that all models have are compared.
+    """
     depths, _ = mean_centres(evidence.grid)
-    tasks = evidence.grid.runs.set_index("run")["task"].reindex(depths.index)
-    ours = depths.groupby(tasks).mean()
+    runs = evidence.grid.runs.set_index("run").loc[depths.index]
+    wide = runs.assign(depth=depths).pivot_table(index="task", columns="model", values="depth")
+    ours = wide.dropna().mean(axis=1)
     shared = [task for task in TASK_M_COG if task in ours.index]
     theirs = [TASK_M_COG[task] for task in shared]
     details = tuple(

@@ -74,13 +74,17 @@ def _keep_other(path: Path, content: dict[str, Any]) -> None:
         os.replace(path, path.with_name(f"plan-{name}.json.gz"))
 
 
-def read_plan(folder: Path) -> tuple[list[Job], dict[str, Any]]:
+def read_plan(folder: Path, name: str = NAME) -> tuple[list[Job], dict[str, Any]]:
     """The jobs, and what was written about them.
+
+    Args:
+        folder: Of the sweep.
+        name: Of the file; by default that of the newest plan.
 
     Raises:
         StoreError: If it cannot be read.
     """
-    path = folder / NAME
+    path = folder / name
     try:
         with gzip.open(path, "rt", encoding="utf-8") as stream:
             content = json.load(stream)
