@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,17 @@ from reproduction.tables import DOCS, TABLES, collect, read_runs, spread
 
 FOLDER = Path("build/reproduction")
 """Result folders, spread out of the tables."""
-FIGURES = "fig3,fig5,fig7,fig8,fig9,fig10,fig12,fig2"
+FIGURES = {
+    "fig2": "Accuracy in the control setup",
+    "fig3": "Error by window size and layer",
+    "fig5": "Layer weights by technique",
+    "fig7": "M-CoG per task",
+    "fig8": "Agreement on M-CoG",
+    "fig9": "Agreement on layer weights",
+    "fig10": "Noisy examples between the centroids of two classes",
+    "fig12": "Events of centroids and of probes",
+}
+"""What is drawn, by the name it has in `memloc figures`."""
 SWEEPS = ("paper-mini", "more-models")
 
 
@@ -31,6 +42,7 @@ def main() -> None:
 
 
 def _collect(runs: Path, control: Path | None) -> None:
+    import torch
     from benchmarks.machine import matmul_peak
 
     from reproduction.jobs import jobs_of
@@ -38,8 +50,12 @@ def _collect(runs: Path, control: Path | None) -> None:
     collect([runs, *([control] if control else [])], TABLES)
     there = [sweep for sweep in SWEEPS if (runs / "sweeps" / sweep).is_dir()]
     jobs = pd.concat([jobs_of(runs, sweep) for sweep in there], ignore_index=True)
+    found = [run["summary"] for run in read_runs(TABLES).values()]
+    finished = {(summary.get("task"), summary.get("model")) for summary in found}
+    jobs = jobs[[pair in finished for pair in zip(jobs["task"], jobs["model"], strict=True)]]
     names = dict.fromkeys(("task", "model", "step"), "category")
     jobs.astype(names).to_parquet(TABLES / "jobs.parquet", compression="zstd", index=False)
+    torch.set_num_threads(1)  # as jobs do
     machine = json.dumps({"matmul_peak": round(matmul_peak(3.0))})
     (TABLES / "machine.json").write_text(machine + "\n", encoding="utf-8")
 
@@ -57,13 +73,31 @@ def write_page(docs: Path = DOCS) -> str:
     from reproduction.results import result_values
 
     folder = spread(TABLES, FOLDER)
-    values = {**result_values(read_grid(folder), read_runs(TABLES)), **cost_values(TABLES)}
+    figures = docs / "reproduction" / "figures"
+    shutil.rmtree(figures, ignore_errors=True)
+    options = ["--out", str(figures), "--format", "png", "--only", ",".join(FIGURES)]
+    app(["figures", str(folder), *options], standalone_mode=False)
+    (figures / "captions.md").unlink()  # would be a page of the site that nothing leads to
+    values = {
+        **result_values(read_grid(folder), read_runs(TABLES)),
+        **cost_values(TABLES),
+        **{name: _shown(figures, name, title) for name, title in FIGURES.items()},
+    }
     page = fill(TEMPLATE.read_text(encoding="utf-8"), values)
     (docs / "reproduction.md").write_text(page, encoding="utf-8")
-    out = docs / "reproduction" / "figures"
-    options = ["--out", str(out), "--format", "png", "--only", FIGURES]
-    app(["figures", str(folder), *options], standalone_mode=False)
     return page
+
+
+def _shown(figures: Path, name: str, title: str) -> str:
+    """The pictures of a figure, often one per model."""
+    found = [figures / f"{name}.png", *sorted(figures.glob(f"{name}-*.png"))]
+    lines = []
+    for path in found:
+        if path.exists():
+            of = path.stem.removeprefix(name).removeprefix("-")
+            words = f"{title}, {of}" if of else title
+            lines.append(f"![{words}](reproduction/figures/{path.name})")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -98,7 +98,8 @@ def gpu_hours(
     techniques = [step for step in found.index if step not in OTHER_STEPS]
     hours = {}
     for row in grid["kinds"]:
-        like = found.loc[[s for s in STEPS.get(row["kind"], techniques) if s in found.index]]
+        wanted = [s for s in STEPS.get(row["kind"], techniques) if s in found.index]
+        like = found.loc[wanted or ["θ_O", "θ_M"]]  # not measured: as trainings
         rate = like["flops"].sum() / like["seconds"].sum() / peak
         hours[row["kind"]] = row["flops"] / (rate * top) / 3600
     return hours

@@ -31,12 +31,16 @@ NAMES = {
 def jobs_of(runs: Path, sweep: str) -> pd.DataFrame:
     """One row per job of a sweep that is done: task, model, step, seconds, flops.
 
+    A sweep that was computed in parts (`--only`) has several plans.
+
     Args:
         runs: Folder with the store and the sweeps.
         sweep: Name of the sweep.
     """
     store = Store(runs / "store")
-    jobs, _ = read_plan(runs / "sweeps" / sweep)
+    folder = runs / "sweeps" / sweep
+    plans = [read_plan(folder, path.name)[0] for path in sorted(folder.glob("plan*.json.gz"))]
+    jobs = list({job.artefact: job for plan in plans for job in plan}.values())
     longer = _lengths(jobs, store)
     rows = []
     for job in jobs:

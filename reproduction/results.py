@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.claims import check_claims
-from memloc.analysis.correlation import correlate
+from memloc.analysis.correlation import Points, correlate, mean_correlation
 from memloc.analysis.grid import WELL_MEMORISED, Grid
 from memloc.analysis.grid_agreement import (
     IN_PRINT,
@@ -28,7 +28,8 @@ from memloc.analysis.paper_numbers import (
 from memloc.report.scorecard import scorecard_markdown
 from reproduction.markdown import NOTHING, number, table, with_interval
 
-MODELS = ("minilm", "gte-small", "stories15m")
+MODELS = ("minilm", "stories15m")
+"""In the order of columns."""
 EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 
 
@@ -42,6 +43,8 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         "enough": number(WELL_MEMORISED),
         "memorised": training(grid, runs),
         **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
+        **{f"tasks of {m}": str((grid.runs["model"] == m).sum()) for m in MODELS},
+        **ranges(grid, runs),
         "scorecard": scorecard(grid),
         "centres": centres(grid),
         "order": order(grid),
@@ -49,6 +52,20 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         "models": models(grid),
         "events": events(grid),
         "control": control(runs),
+    }
+
+
+def ranges(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
+    """Values over tasks that the text speaks about: ranges, and means."""
+    noisy = [run["summary"]["noisy_examples"] for run in runs.values() if "task" in run["summary"]]
+    swapping = _of_technique(grid, "minilm", "swapping")
+    windows = grid.windows[grid.windows["technique"] == "swapping"]
+    single = windows.groupby("model")["single_layer"].mean()
+    return {
+        **{f"single {model}": f"{single[model]:.0%}" for model in MODELS},
+        "noisy": f"{min(noisy)} to {max(noisy)}",
+        "swapping": f"{number(swapping.min())} to {number(swapping.max())}",
+        "paper": f"{number(paper_depths().min())} to {number(paper_depths().max())}",
     }
 
 
@@ -164,7 +181,7 @@ def order(grid: Grid) -> str:
     """ρ with the paper's order of tasks, by model and technique, with intervals."""
     (depths, names), paper = _depths(grid), paper_depths()
     rows = []
-    together = depths.mean(axis=1)
+    together = depths.mean(axis=1, skipna=False)  # of the same models for all tasks
     for name, ours in [
         ("all models", together),
         *((f"`{m}`", depths[m]) for m in MODELS),
@@ -184,19 +201,33 @@ def _with_paper(paper: pd.Series[float], ours: pd.Series[float]) -> tuple[str, s
 
 
 def techniques(grid: Grid) -> str:
-    """Figures 8 and 9, left, as numbers."""
-    head = ["techniques", "M-CoG: paper", "here", "n", "layer weights: paper", "here", "n"]
+    """Figures 8 and 9, left, as numbers, and M-CoG within models, whose depths differ."""
+    head = [
+        *("techniques", "M-CoG: paper", "all runs", "n", "within models"),
+        *("layer weights: paper", "all runs", "n"),
+    ]
     rows = []
     found = agreement_table(grid)
     found = found[found["kind"] == "techniques"]
-    pairs = dict.fromkeys(zip(found["one"], found["other"], strict=True))
-    for one, other in pairs:
+    for one, other in dict.fromkeys(zip(found["one"], found["other"], strict=True)):
         cells = [f"{one} and {other}"]
         for quantity, paper in ((M_COG, TECHNIQUES_M_COG), (LAYER_WEIGHTS, TECHNIQUES_WEIGHTS)):
             theirs = paper.get((one, other), paper.get((other, one)))
             cells += [number(theirs), *_row_of(found, one, other, quantity)]
+            if quantity == M_COG:
+                cells.append(_within_models(grid, one, other))
         rows.append(cells)
     return table(head, rows)
+
+
+def _within_models(grid: Grid, one: str, other: str) -> str:
+    """Mean over models of ρ over tasks."""
+    pairs = []
+    for model in MODELS:
+        sides = [_of_technique(grid, model, name) for name in (one, other)]
+        pairs.append(Points(sides[0].tolist(), sides[1].tolist(), list(TASK_M_COG)))
+    found = mean_correlation(pairs)
+    return with_interval(found.spearman, found.spearman_interval)
 
 
 def models(grid: Grid) -> str:

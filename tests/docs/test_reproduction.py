@@ -25,7 +25,7 @@ def test_the_page_and_its_figures_are_what_the_tables_give(
     assert write_page(tmp_path) == (DOCS / "reproduction.md").read_text(encoding="utf-8")
     made = {path.name for path in (tmp_path / "reproduction" / "figures").glob("*.png")}
     assert made == {path.name for path in (TABLES / "figures").glob("*.png")}
-    assert {name.split("-")[0].removesuffix(".png") for name in made} == set(FIGURES.split(","))
+    assert {name.split("-")[0].removesuffix(".png") for name in made} == set(FIGURES)
 
 
 def test_the_page_shows_every_figure_that_is_made_and_no_other() -> None:
