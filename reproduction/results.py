@@ -48,6 +48,7 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         "scorecard": scorecard(grid),
         "centres": centres(grid),
         "order": order(grid),
+        "order of all": _with_paper(paper_depths(), _depths(grid)[0].mean(axis=1, skipna=False))[0],
         "techniques": techniques(grid),
         "models": models(grid),
         "events": events(grid),
@@ -138,7 +139,7 @@ def _one(grid: Grid, task: str, model: str) -> str | None:
 def scorecard(grid: Grid) -> str:
     """`memloc claims --markdown`, with its headings two levels down and without the title."""
     lines = scorecard_markdown(grid, check_claims(grid)).splitlines()[2:]
-    return "\n".join(f"#{line}" if line.startswith("#") else line for line in lines)
+    return "\n".join(f"##{line}" if line.startswith("#") else line for line in lines)
 
 
 def _depths(grid: Grid) -> tuple[pd.DataFrame, str]:

@@ -145,7 +145,7 @@ def test_presets_say_what_they_are() -> None:
         assert max(map(len, preset_text(name).splitlines())) <= 100
     mini = read_sweep("paper-mini")
     assert len(mini.cells) == 12
-    assert {cell.config.data.limit for cell in mini.cells} == {300}
+    assert {cell.config.data.limit for cell in mini.cells} == {200}
     assert len({cell.config.training for cell in mini.cells}) == 1  # or claims would not mix them
 
 

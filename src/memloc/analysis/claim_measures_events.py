@@ -149,4 +149,5 @@ def _say_what_is_missing(evidence: Evidence, names: set[str], found: Measured) -
     if absent and not found.n:
         return Measured(missing=f"no run has the event {' and '.join(absent)}")
     never = rows[rows["event"].isin(names) & rows["depth"].isna()]["run"].nunique()
-    return replace(found, words=f"never happens in {never} runs") if never else found
+    runs = "1 run" if never == 1 else f"{never} runs"
+    return replace(found, words=f"never happens in {runs}") if never else found
