@@ -27,9 +27,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     folder = tmp_path_factory.mktemp("faults")
-    experiment = make_experiment(
-        folder, tasks=("reviews",), models=("bert",), every_kind=False
-    )
+    experiment = make_experiment(folder, tasks=("reviews",), models=("bert",), every_kind=False)
     sweep = Sweep(experiment, folder / "reference")
     sweep.complete()
     return sweep
