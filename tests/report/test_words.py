@@ -212,6 +212,9 @@ def test_single_layers_and_the_number_of_layers_to_undo_are_said() -> None:
     alone = windowed(RISING, strongest_single_layer=best | {"undoes": 0.97}, layers_to_undo=1)
     words = said(interpret(summary(retraining=alone)))
     assert words.startswith("Memorisation sits in layer 5: retraining it alone undoes 97%")
+    none = windowed(RISING, strongest_single_layer=best | {"undoes": 0.0}, layers_to_undo=4)
+    words = said(interpret(summary(retraining=none)))
+    assert "layers: retraining any one layer undoes none of it, it takes 4 adjacent" in words
 
 
 def test_no_weights_are_said_according_to_what_the_technique_does() -> None:

@@ -114,10 +114,10 @@ def interpret(summary: dict[str, Any]) -> str:
         )
     spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
     many = f"it takes {needed} adjacent layers to undo 95%; " if needed else ""
-    return (
-        f"Memorisation {spread}: {name} layer {best['layer']} alone undoes "
-        f"{of_all(best['undoes'])} of it, {many}{tilt} ({centre})."
-    )
+    alone = f"layer {best['layer']} alone undoes {of_all(best['undoes'])}"
+    if round(best["undoes"], 2) <= 0:
+        alone = "any one layer undoes none"
+    return f"Memorisation {spread}: {name} {alone} of it, {many}{tilt} ({centre})."
 
 
 def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -> str:
