@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pandas as pd
 
+from memloc.analysis.run_folders import ResultsError
+from memloc.errors import MemlocError
 from reproduction.tables import DOCS, TABLES, collect, read_runs, spread
 
 FOLDER = Path("build/reproduction")
@@ -35,10 +38,14 @@ def main() -> None:
     collecting.add_argument("runs", type=Path, help="folder with the results of the sweeps")
     collecting.add_argument("--control", type=Path, help="folder with results of `memloc control`")
     arguments = parser.parse_args()
-    if arguments.command == "collect":
-        _collect(arguments.runs, arguments.control)
-    else:
-        write_page()
+    try:
+        if arguments.command == "collect":
+            _collect(arguments.runs, arguments.control)
+        else:
+            write_page()
+    except MemlocError as error:
+        print(f"reproduction: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _collect(runs: Path, control: Path | None) -> None:
@@ -47,8 +54,12 @@ def _collect(runs: Path, control: Path | None) -> None:
 
     from reproduction.jobs import jobs_of
 
-    collect([runs, *([control] if control else [])], TABLES)
     there = [sweep for sweep in SWEEPS if (runs / "sweeps" / sweep).is_dir()]
+    if not there:
+        raise ResultsError(
+            f"there is no sweep {' or '.join(SWEEPS)} in {str(runs)!r}; give the --runs of both"
+        )
+    collect([runs, *([control] if control else [])], TABLES)
     jobs = pd.concat([jobs_of(runs, sweep) for sweep in there], ignore_index=True)
     found = [run["summary"] for run in read_runs(TABLES).values()]
     finished = {(summary.get("task"), summary.get("model")) for summary in found}

@@ -14,6 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from memloc.analysis.run_folders import ResultsError
+
 DOCS = Path(__file__).parent.parent / "docs"
 TABLES = DOCS / "reproduction"
 RUNS = "runs.json"
@@ -29,8 +31,10 @@ def collect(sources: list[Path], out: Path) -> None:
     Args:
         sources: Results of `memloc run` or `memloc control`, or folders with such.
         out: Where the tables go.
+
+    Raises:
+        ResultsError: If a source has no results; then nothing is written.
     """
-    out.mkdir(parents=True, exist_ok=True)
     runs: dict[str, Any] = {}
     parts: dict[str, list[pd.DataFrame]] = {}
     for folder in _result_folders(sources):
@@ -43,6 +47,7 @@ def collect(sources: list[Path], out: Path) -> None:
                 table = pd.read_parquet(path).drop(columns=TEXTS, errors="ignore")
                 table.insert(0, "run", folder.name)
                 parts.setdefault(path.stem, []).append(table)
+    out.mkdir(parents=True, exist_ok=True)
     for name, tables in parts.items():
         together = pd.concat(tables, ignore_index=True).astype({"run": "category"})
         together.to_parquet(out / f"{name}.parquet", compression="zstd", index=False)
@@ -69,7 +74,7 @@ def spread(tables: Path, out: Path) -> Path:
             (out / name / f"{part}.json").write_text(json.dumps(content), encoding="utf-8")
     for path in sorted(tables.glob("*.parquet")):
         table = pd.read_parquet(path)
-        if "run" not in table.columns or path.stem == "jobs":
+        if "run" not in table.columns:  # of all runs together
             continue
         for run, rows in table.groupby("run", observed=True):
             own = rows.drop(columns="run").dropna(axis=1, how="all").reset_index(drop=True)
@@ -84,8 +89,11 @@ def read_runs(tables: Path) -> dict[str, Any]:
 
 def _result_folders(sources: list[Path]) -> Iterator[Path]:
     for source in sources:
-        found = [source] if (source / "summary.json").exists() else sorted(source.iterdir())
-        yield from (folder for folder in found if (folder / "summary.json").exists())
+        own = source / "summary.json"
+        found = [own] if own.exists() else sorted(source.glob("*/summary.json"))
+        if not found:
+            raise ResultsError(f"there are no results in {str(source)!r}; give a folder of runs")
+        yield from (path.parent for path in found)
 
 
 def _without_texts(summary: dict[str, Any]) -> dict[str, Any]:

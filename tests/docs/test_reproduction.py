@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from reproduction.__main__ import FIGURES, write_page
+from reproduction.__main__ import FIGURES, main, write_page
 from reproduction.page import TEMPLATE, fill
 from reproduction.tables import DOCS, TABLES, collect, spread
 
 from memloc.analysis.claims import check_claims
 from memloc.analysis.grid import Grid, read_grid
+from memloc.analysis.run_folders import ResultsError
 from tests.report.figure_folders import write_control, write_full_run
 
 MEGABYTES = 3
@@ -64,6 +65,22 @@ def test_results_come_back_out_of_the_tables_as_they_were(runs: Path, tmp_path: 
     collect([runs], tmp_path / "tables")
     back = spread(tmp_path / "tables", tmp_path / "back")
     same(read_grid(runs), read_grid(back))
+
+
+def test_a_folder_without_results_is_one_sentence_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (TABLES / "runs.json").read_bytes()
+    for folder in (tmp_path, tmp_path / "absent"):
+        monkeypatch.setattr("sys.argv", ["reproduction", "collect", str(folder)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        assert stopped.value.code == 2
+        assert re.fullmatch(r"reproduction: there is no sweep .*\n", capsys.readouterr().err)
+    with pytest.raises(ResultsError, match="there are no results in"):
+        collect([tmp_path], tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()
+    assert (TABLES / "runs.json").read_bytes() == before
 
 
 def test_places_of_the_machine_are_not_collected(runs: Path, tmp_path: Path) -> None:
