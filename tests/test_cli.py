@@ -438,7 +438,8 @@ def test_bad_options_are_one_sentence(case: str, memloc, tiny_folder: Path, tmp_
     limit = [] if "--limit" in options else ["--limit", "90"]
     limit = [] if "--task" in options else limit
     before = files(tmp_path)
-    code, out, err = memloc("run", *model, *limit, *options)
+    workers = [] if "--workers" in options else ["--workers", "1"]
+    code, out, err = memloc("run", *model, *limit, *workers, *options)
     assert_one_sentence(code, out, err, words)
     left = {
         name for name in files(tmp_path) - before if name.endswith((".parquet", ".safetensors"))

@@ -107,7 +107,7 @@ def test_models_of_different_depth_have_their_own_layers_and_chance(
     memloc, four_layers: Path, tmp_path: Path
 ) -> None:
     deep = tmp_path / "tiny-deep"
-    tiny_model("llama", layers=24).save_pretrained(deep)
+    tiny_model("llama", layers=12).save_pretrained(deep)
     tiny_tokenizer().save_pretrained(deep)
     code, out, err = memloc(
         "control", "--model", f"{four_layers},{deep}", "--tasks", "topics", "--layers",
@@ -115,12 +115,12 @@ def test_models_of_different_depth_have_their_own_layers_and_chance(
     )  # fmt: skip
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
-    assert "tiny-deep (24 layers)" in " ".join(out.split())
+    assert "tiny-deep (12 layers)" in " ".join(out.split())
     accuracy = pd.read_parquet(next(Path("runs").glob("control-*")) / "accuracy.parquet")
     assert accuracy.groupby("model")["chance"].first().to_dict() == pytest.approx(
-        {"tiny-four": 0.5, "tiny-deep": 2 / 24}
+        {"tiny-four": 0.5, "tiny-deep": 2 / 12}
     )
-    assert set(accuracy["hidden"]) == {"1+2", "3+4", "23+24"}
+    assert set(accuracy["hidden"]) == {"1+2", "3+4", "11+12"}
 
 
 def test_tasks_held_back_choose_the_post_processing_and_are_not_scored(

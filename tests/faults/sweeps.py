@@ -48,7 +48,7 @@ def make_experiment(
         "seeds": [1],
         "methods": ["swapping", "retraining", *(["gradients", "probing"] if every_kind else [])],
         "data": {"limit": 90},
-        "training": {"epochs": 20, "learning_rate": 1e-3},
+        "training": {"epochs": 20 if every_kind else 10, "learning_rate": 1e-3},
         "techniques": {
             "retraining": {"epochs": 1},
             "probing": {"seeds": 1, "epochs": 2, "select_after": 0},
