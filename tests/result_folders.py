@@ -239,7 +239,7 @@ def write_control(
     found: Mapping[str, Sequence[bool]],
     model: str = "minilm",
     layers: int = 6,
-    choices: Mapping[tuple[str, bool, bool], float] | None = None,
+    choices: Mapping[tuple[str, bool, bool], float | Sequence[float]] | None = None,
     held_back: Sequence[str] = (),
     tasks: Sequence[str] = ("topics", "questions"),
     written: float = 1e9,
@@ -253,7 +253,8 @@ def write_control(
             pairs of layers, the pairs 1+2, 3+4, ... in turn).
         model: Name of the model.
         layers: Its depth.
-        choices: accuracy@2 of gradients by norm, subtract_clean and divide_by_frozen.
+        choices: accuracy@2 of gradients by norm, subtract_clean and divide_by_frozen: one value
+            for all, or one per task and pair of layers.
         held_back: Tasks that only choose the post-processing.
         tasks: Main tasks.
         written: When, in seconds.
@@ -269,9 +270,10 @@ def write_control(
             hidden = [int(layer) for layer in cell[3].split("+")]
             for layer in range(1, layers + 1):
                 weights.append((*cell, technique, layer, float((layer in hidden) == success)))
-    for cell in cells:
-        for (norm, clean, frozen), accuracy in (choices or {}).items():
-            choice_rows.append((*cell, norm, clean, frozen, 2, accuracy))
+    for (norm, clean, frozen), accuracy in (choices or {}).items():
+        each = accuracy if isinstance(accuracy, Sequence) else [accuracy] * len(cells)
+        for cell, value in zip(cells, each, strict=True):
+            choice_rows.append((*cell, norm, clean, frozen, 2, value))
     table = pd.DataFrame(weights, columns=[*CELL, "technique", "layer", "weight"])
     table.to_parquet(folder / "layers.parquet", index=False)
     accuracy_table(table).to_parquet(folder / "accuracy.parquet", index=False)

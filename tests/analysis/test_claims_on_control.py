@@ -15,7 +15,7 @@ from memloc.analysis.verdicts import Finding
 from tests.result_folders import write_control, write_run
 
 ALL, MOST, HALF, NONE = [True] * 6, [True] * 5 + [False], [True, False] * 3, [False] * 6
-BOTH = {("L1", True, True): 0.8, ("L1", True, False): 0.7, ("L2", True, True): 0.8}
+BOTH = {("L1", True, True): 0.8, ("L1", True, False): 0.7, ("L2", True, True): 0.6}
 
 
 def findings(runs: Path) -> dict[str, Finding]:
@@ -59,16 +59,21 @@ def test_swapping_and_retraining_are_compared_with_the_others(
 
 
 @pytest.mark.parametrize(
-    ("change", "expected"),
-    [({}, "holds"), ({("L1", False, False): 0.9}, "does not hold")],
+    ("change", "gap", "expected"),
+    [
+        ({}, 0.1, "holds"),
+        ({("L1", False, False): 0.9}, -0.1, "does not hold"),
+        ({("L2", False, False): [1.0, 0.5] * 3}, 0.05, "not enough data"),  # sometimes better
+    ],
 )
 def test_the_best_post_processing_is_sought_among_all(
-    tmp_path: Path, change: dict, expected: str
+    tmp_path: Path, change: dict, gap: float, expected: str
 ) -> None:
     write_control(tmp_path, {"gradients": HALF}, choices=BOTH | change)
     finding = findings(tmp_path)["gradient-corrections"]
     assert finding.verdict == expected
-    assert finding.measured.value == pytest.approx(0.8)
+    assert finding.measured.value == pytest.approx(gap)
+    assert finding.measured.words.startswith("accuracy@2 0.80; best other 0.")
 
 
 def test_without_a_benchmark_the_claims_say_what_is_missing(tmp_path: Path) -> None:
