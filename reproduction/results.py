@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.claims import check_claims
-from memloc.analysis.correlation import Points, correlate, mean_correlation
+from memloc.analysis.correlation import correlate
 from memloc.analysis.grid import WELL_MEMORISED, Grid
 from memloc.analysis.grid_agreement import (
     IN_PRINT,
@@ -36,15 +36,16 @@ EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
     """Every table and number on results, by the name the page uses."""
     memorised = grid.runs[grid.runs["memorised_share"] >= WELL_MEMORISED]
+    compared = [runs[folder] for folder in grid.runs["folder"]]
     return {
-        **_common(runs),
-        "settings": settings(runs),
+        **_common(compared),
+        "settings": settings(compared),
         "averaged": _depths(grid)[1],
         "enough": number(WELL_MEMORISED),
         "memorised": training(grid, runs),
         **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
         **{f"tasks of {m}": str((grid.runs["model"] == m).sum()) for m in MODELS},
-        **ranges(grid, runs),
+        **ranges(grid, compared),
         "scorecard": scorecard(grid),
         "centres": centres(grid),
         "order": order(grid),
@@ -56,9 +57,9 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def ranges(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
+def ranges(grid: Grid, runs: list[Any]) -> dict[str, str]:
     """Values over tasks that the text speaks about: ranges, and means."""
-    noisy = [run["summary"]["noisy_examples"] for run in runs.values() if "task" in run["summary"]]
+    noisy = [run["summary"]["noisy_examples"] for run in runs]
     swapping = _of_technique(grid, "minilm", "swapping")
     windows = grid.windows[grid.windows["technique"] == "swapping"]
     single = windows.groupby("model")["single_layer"].mean()
@@ -70,9 +71,9 @@ def ranges(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _common(runs: dict[str, Any]) -> dict[str, str]:
+def _common(runs: list[Any]) -> dict[str, str]:
     """What is the same for all runs, and must be."""
-    found = [run["settings"] for run in runs.values() if "task" in run["summary"]]
+    found = [run["settings"] for run in runs]
     places = {
         "examples": ("data", "limit"),
         "tokens": ("training", "max_tokens"),
@@ -84,31 +85,35 @@ def _common(runs: dict[str, Any]) -> dict[str, str]:
     return {name: str(value.pop()) for name, value in values.items()}
 
 
-def settings(runs: dict[str, Any]) -> str:
+def settings(runs: list[Any]) -> str:
     """How each model was trained, and what was done with it."""
     rows = []
     for model in MODELS:
-        of_model = [run for run in runs.values() if run["summary"].get("model") == model]
+        of_model = [run for run in runs if run["summary"]["model"] == model]
         training = of_model[0]["settings"]["training"]
-        methods = [
-            f"{name} ({count} tasks)" if count < len(of_model) else name
-            for name in dict.fromkeys(m for run in of_model for m in run["summary"]["methods"])
-            for count in [sum(name in run["summary"]["methods"] for run in of_model)]
-        ]
-        splits = of_model[0]["settings"].get("generalisation") or {}
+        splits = [(run["settings"].get("generalisation") or {}).get("splits") for run in of_model]
         rows.append(
             (
                 f"`{model}`",
                 str(of_model[0]["summary"]["layers"]),
                 str(training["epochs"]),
                 f"{training['learning_rate']:g}",
-                ", ".join(map(str, of_model[0]["settings"]["seeds"])),
-                ", ".join(methods),
-                str(splits.get("splits", NOTHING)),
+                _by_tasks([run["settings"]["seeds"] for run in of_model]),
+                _by_tasks([run["summary"]["methods"] for run in of_model]),
+                _by_tasks([[number] if number else [] for number in splits]),
             )
         )
     head = ("model", "layers", "epochs", "learning rate", "seeds", "techniques", "half-splits")
     return table(head, rows)
+
+
+def _by_tasks(lists: list[list[Any]]) -> str:
+    """Everything in some of the lists, and in how many if not in all."""
+    parts = []
+    for item in dict.fromkeys(item for one in lists for item in one):
+        count = sum(item in one for one in lists)
+        parts.append(f"{item} ({count} tasks)" if count < len(lists) else str(item))
+    return ", ".join(parts) or NOTHING
 
 
 def training(grid: Grid, runs: dict[str, Any]) -> str:
@@ -216,19 +221,9 @@ def techniques(grid: Grid) -> str:
             theirs = paper.get((one, other), paper.get((other, one)))
             cells += [number(theirs), *_row_of(found, one, other, quantity)]
             if quantity == M_COG:
-                cells.append(_within_models(grid, one, other))
+                cells.append(_row_of(found, one, other, quantity, "within")[0])
         rows.append(cells)
     return table(head, rows)
-
-
-def _within_models(grid: Grid, one: str, other: str) -> str:
-    """Mean over models of ρ over tasks."""
-    pairs = []
-    for model in MODELS:
-        sides = [_of_technique(grid, model, name) for name in (one, other)]
-        pairs.append(Points(sides[0].tolist(), sides[1].tolist(), list(TASK_M_COG)))
-    found = mean_correlation(pairs)
-    return with_interval(found.spearman, found.spearman_interval)
 
 
 def models(grid: Grid) -> str:
@@ -246,12 +241,14 @@ def models(grid: Grid) -> str:
     return table(["models", "M-CoG", "n", "layer weights", "n"], rows)
 
 
-def _row_of(found: pd.DataFrame, one: str, other: str, quantity: str) -> list[str]:
+def _row_of(
+    found: pd.DataFrame, one: str, other: str, quantity: str, column: str = "spearman"
+) -> list[str]:
     rows = found[(found["one"] == one) & (found["other"] == other)]
     for row in rows[rows["quantity"] == quantity].to_dict("records"):
-        ends = row["spearman_low"], row["spearman_high"]
+        ends = row[f"{column}_low"], row[f"{column}_high"]
         interval = None if pd.isna(ends[0]) else (float(ends[0]), float(ends[1]))
-        return [with_interval(row["spearman"], interval), str(row["n"])]
+        return [with_interval(row[column], interval), str(row["n"])]
     return [NOTHING, NOTHING]
 
 

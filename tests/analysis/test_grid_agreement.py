@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
+from memloc.analysis.claims import CLAIMS
 from memloc.analysis.grid import Grid, read_grid
 from memloc.analysis.grid_agreement import (
     LAYER_WEIGHTS,
@@ -18,6 +19,7 @@ from memloc.analysis.grid_agreement import (
     mean_centres,
     model_pairs,
 )
+from memloc.analysis.verdicts import Evidence, judge
 from tests.result_folders import TECHNIQUES, straight, write_run
 
 TASKS = ("a", "b", "c", "d", "e", "f")
@@ -65,6 +67,43 @@ def test_techniques_are_compared_over_runs_by_their_centres(tmp_path: Path) -> N
     assert (found["n"], found["units"], found["unit"]) == (12, 12, "runs")
     assert found["spearman_low"] < found["spearman"] < found["spearman_high"]
     assert len(table[(table["kind"] == "techniques") & (table["quantity"] == M_COG)]) == 6
+
+
+def test_models_that_differ_do_not_make_techniques_agree_within_models(tmp_path: Path) -> None:
+    # Deep in one model and early in the other by both techniques, but in opposite orders.
+    for model, middle in (("early", 0.4), ("late", 0.6)):
+        for place, task in enumerate(TASKS):
+            step = 0.01 * place
+            weights = {
+                "swapping": [straight(6, middle + step)],
+                "gradients": [straight(6, middle - step)],
+            }
+            write_run(tmp_path, task, model, 6, weights=weights)
+    grid = read_grid(tmp_path)
+    found = row(agreement_table(grid), kind="techniques", quantity=M_COG)
+    assert found["spearman"] > 0.4
+    assert found[["within", "within_low", "within_high"]].tolist() == pytest.approx([-1, -1, -1])
+    [claim] = [one for one in CLAIMS if one.id == "fig8-swapping-gradients"]
+    finding = judge(claim, Evidence(grid))
+    assert finding.measured.words == "within models -1.00 [-1.00, -1.00]"
+    assert finding.verdict != "holds"
+
+
+def test_within_models_takes_the_mean_over_models_that_have_both(tmp_path: Path) -> None:
+    written = write_all(tmp_path, {"six": 6, "twelve": 12})
+    alone = agreement_table(read_grid(tmp_path))
+    found = row(alone, kind="techniques", quantity=LAYER_WEIGHTS, one="swapping", other="probing")
+    slow = []
+    for model in ("six", "twelve"):
+        sides = [
+            np.concatenate([of[name] for (_, m), of in written.items() if m == model])
+            for name in ("swapping", "probing")
+        ]
+        slow.append(spearmanr(*sides).statistic)
+    assert found["within"] == pytest.approx(np.mean(slow))
+    # One model alone has nothing to be told apart from.
+    write_all(tmp_path / "one", {"six": 6})
+    assert agreement_table(read_grid(tmp_path / "one"))["within"].isna().all()
 
 
 def test_techniques_are_compared_over_layers_of_runs_by_their_weights(tmp_path: Path) -> None:

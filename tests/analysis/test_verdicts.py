@@ -162,6 +162,19 @@ def test_an_interval_with_the_papers_correlation_and_none_at_all_in_it_says_noth
     assert decide(near(0.14), Measured(0.1, 9, 9, interval=(-0.1, 0.3))).verdict == "holds"
 
 
+@pytest.mark.parametrize(
+    ("within", "expected"),
+    [(None, "holds"), ((-0.2, 0.4), "holds"), ((-0.5, 0.3), "not enough data")],
+)
+def test_a_correlation_that_comes_from_differences_between_models_says_nothing(
+    decide, within: tuple[float, float] | None, expected: str
+) -> None:
+    measured = Measured(0.7, 24, 24, interval=(0.5, 0.8), within=within)
+    finding = decide(near(0.55, or_more=True), measured)
+    assert finding.verdict == expected
+    assert ("within them" in finding.reason) == (expected != "holds")
+
+
 def test_too_few_independent_observations_give_no_verdict_but_the_value_is_kept(decide) -> None:
     found = decide(above(0.5, ""), Measured(0.9, n=36, units=3, unit="runs"))
     assert (found.verdict, found.reason) == ("not enough data", "takes 4 runs, there are 3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -145,8 +146,20 @@ def from_table(
             value = None if math.isnan(row["spearman"]) else row["spearman"]
             low, high = row["spearman_low"], row["spearman_high"]
             interval = None if math.isnan(low) else (low, high)
-            return Measured(value, row["n"], row["units"], row["unit"], interval)
+            found = Measured(value, row["n"], row["units"], row["unit"], interval)
+            return _with_single_models(found, row)
     return Measured()
+
+
+def _with_single_models(found: Measured, row: dict[Any, Any]) -> Measured:
+    """With what is left of a correlation over models when each is looked at alone."""
+    value, low, high = (row[f"within{end}"] for end in ("", "_low", "_high"))
+    if math.isnan(value):
+        return found
+    words = f"within models {value:.2f}"
+    if math.isnan(low):
+        return replace(found, words=words)
+    return replace(found, within=(low, high), words=f"{words} [{low:.2f}, {high:.2f}]")
 
 
 def tasks_are_ordered_as_in_the_paper(evidence: Evidence) -> Measured:

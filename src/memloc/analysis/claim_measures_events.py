@@ -150,4 +150,5 @@ def _say_what_is_missing(evidence: Evidence, names: set[str], found: Measured) -
         return Measured(missing=f"no run has the event {' and '.join(absent)}")
     never = rows[rows["event"].isin(names) & rows["depth"].isna()]["run"].nunique()
     runs = "1 run" if never == 1 else f"{never} runs"
-    return replace(found, words=f"never happens in {runs}") if never else found
+    words = (found.words, f"never happens in {runs}" if never else "")
+    return replace(found, words="; ".join(part for part in words if part))

@@ -183,7 +183,7 @@ def _ranks(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _weighted(one: np.ndarray, other: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Pearson's r of weighted points, per sample; NaN where a side is constant."""
-    total = weights.sum(axis=1)
+    total = np.maximum(weights.sum(axis=1), 1.0)  # perhaps no unit of this pair was drawn
     sides, variances = [], []
     for values in (one, other):
         centred = values - ((weights * values).sum(axis=1) / total)[:, None]

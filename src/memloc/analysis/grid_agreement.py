@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.correlation import Interval, Points, mean_correlation
+from memloc.analysis.correlation import Correlation, Interval, Points, mean_correlation
 from memloc.analysis.grid import Grid
 from memloc.config import DEFAULT_METHODS
 
@@ -55,7 +55,8 @@ def agreement_table(grid: Grid) -> pd.DataFrame:
     """All correlations, one row each; NaN where there are fewer than four points.
 
     Columns: kind (techniques, models, events, generalisation), quantity, one, other, scope, unit,
-    spearman, spearman_low, spearman_high, pearson, pearson_low, pearson_high, n, units.
+    spearman, spearman_low, spearman_high, pearson, pearson_low, pearson_high, within, within_low,
+    within_high (`within_models`), n, units.
     """
     pairs = [
         *technique_pairs(grid, M_COG),
@@ -66,19 +67,46 @@ def agreement_table(grid: Grid) -> pd.DataFrame:
         *score_pairs(grid),
     ]
     names = ("kind", "quantity", "one", "other", "scope", "unit", "n", "units")
-    numbers = [f"{c}{end}" for c in ("spearman", "pearson") for end in ("", "_low", "_high")]
-    table = pd.DataFrame([_row(pair) for pair in pairs], columns=[*names, *numbers])
+    columns = ("spearman", "pearson", "within")
+    numbers = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
+    rows = [_row(pair, grid.runs) for pair in pairs]
+    table = pd.DataFrame(rows, columns=[*names, *numbers])
     return table.astype(dict.fromkeys(numbers, "float64"))
 
 
-def _row(pair: Pair) -> dict[str, Any]:
+def within_models(points: Points, runs: pd.DataFrame) -> Correlation | None:
+    """Spearman's ρ in single models, averaged; None if fewer than two models have points.
+
+    Where runs of several models are put together, things that differ between models seem to go
+    together even if within each model they do not.
+
+    Args:
+        points: Their units are runs.
+        runs: Of the grid.
+    """
+    one, other, units = points.complete()
+    of_unit = runs.set_index("run").loc[units]
+    models = of_unit["model"].to_numpy()
+    if len(set(models)) < 2:
+        return None
+    parts = [
+        Points(one[mine], other[mine], of_unit["task"].to_numpy()[mine].tolist())
+        for mine in (models == model for model in sorted(set(models)))
+    ]
+    return mean_correlation(parts)
+
+
+def _row(pair: Pair, runs: pd.DataFrame) -> dict[str, Any]:
     found = mean_correlation([pair.points])
+    pooled = pair.unit == "runs" and pair.scope == ALL_MODELS
+    within = within_models(pair.points, runs) if pooled else None
     row = {name: getattr(pair, name) for name in ("kind", "quantity", "one", "other", "scope")}
     row |= {"unit": pair.unit, "n": found.n, "units": found.units}
     row |= {"spearman": found.spearman, "pearson": found.pearson}
-    return (
-        row | _ends("spearman", found.spearman_interval) | _ends("pearson", found.pearson_interval)
-    )
+    row |= _ends("spearman", found.spearman_interval) | _ends("pearson", found.pearson_interval)
+    if within is not None:
+        row |= {"within": within.spearman} | _ends("within", within.spearman_interval)
+    return row
 
 
 def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:

@@ -62,6 +62,7 @@ class Measured:
         units: How many of them are independent; a verdict takes as many as the claim says.
         unit: What these are: runs or tasks.
         interval: 95%, by resampling units.
+        within: Interval of a correlation in single models, averaged, if there are several.
         bounds: Values that agree with the paper, where this depends on the depth of the models.
         words: What else to know, in a few words.
         missing: What has to be there for a measurement, if it is not.
@@ -73,6 +74,7 @@ class Measured:
     units: int = 0
     unit: str = "runs"
     interval: Interval | None = None
+    within: Interval | None = None
     bounds: Interval | None = None
     words: str = ""
     missing: str = ""
@@ -145,9 +147,18 @@ def judge(claim: Claim, evidence: Evidence) -> Finding:
     holds = claim.rule.holds(measured.value, measured)
     if holds is None:
         return Finding(claim, measured, undecided, claim.rule.undecided)
+    if holds and _only_between_models(measured, claim.rule.paper):
+        return Finding(claim, measured, undecided, "models differ, but within them it is weaker")
     if holds or claim.rule.paper is None:
         return Finding(claim, measured, "holds" if holds else "does not hold")
     return Finding(claim, measured, "does not hold", _compared(measured, claim.rule.paper))
+
+
+def _only_between_models(measured: Measured, paper: float | None) -> bool:
+    """Whether a correlation like the paper's is none any more when models are looked at alone."""
+    if paper is None or measured.within is None:
+        return False
+    return measured.within[1] < paper - TOLERANCE
 
 
 def _compared(measured: Measured, paper: float) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 from memloc.analysis.binarised import SHIFTS, Binarised
 from memloc.analysis.correlation import FEWEST
 from memloc.analysis.grid import Grid
-from memloc.analysis.grid_agreement import IN_PRINT, LAYER_WEIGHTS, M_COG
+from memloc.analysis.grid_agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
 from memloc.report.grid_words import grid_title
 
 WIDTH = 80
@@ -22,6 +22,8 @@ CELL = 14
 """Room for [-0.97, -0.55]."""
 BINARISED_WIDTHS = (12, 20, 21, 18, 3)
 """With single spaces between them, and two in front, 80."""
+WITHIN = "within models"
+"""Heading of the column."""
 TITLES = {
     "techniques": ("Do techniques agree?", "runs", "layers of runs"),
     "models": ("Do models agree?", "tasks × techniques", "tasks × techniques × layers"),
@@ -42,6 +44,9 @@ def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
             style="dim",
         )
     )
+    if table["within"].notna().any():
+        words = "ρ of each model alone, averaged: models that differ do not make it larger."
+        console.print(Text(f"{WITHIN.capitalize()}: {words}", style="dim"))
     for kind, names in (("techniques", grid.techniques), ("models", grid.models)):
         title, *points = TITLES[kind]
         if len(names) < 2:
@@ -147,19 +152,22 @@ def _lines(row: pd.Series[float], coefficient: str) -> list[Text]:
 
 def _list(rows: pd.DataFrame) -> Table:
     """One line per correlation; what is repeated from the line above is left out."""
+    within = rows["within"].notna().any() and (rows["scope"] == ALL_MODELS).all()
     scoped = (rows["kind"] != "models").any()
     widths = (32, 13) if scoped else (46, 0)
     table = _grid(widths[0])
     for width in (widths[1], 20, 5):
         table.add_column(width=width)
     table.add_column(width=4, justify="right")
-    table.add_row(*(Text(word, style="dim") for word in ("", "", "ρ", "r", "n")))
+    second = WITHIN if within else ""
+    table.add_row(*(Text(word, style="dim") for word in ("", second, "ρ", "r", "n")))
     above = ""
     for _, row in rows.iterrows():
         one, other = (IN_PRINT.get(row[k], row[k]) for k in ("one", "other"))
         pair = _short(f"{one} ~ {other}", widths[0])
         rho = f"{_number(row['spearman'])} {_interval(row, 'spearman')}"
         scope = _short(row["scope"], widths[1]) if scoped else ""
+        scope = _number(row["within"]) if within else scope
         cells = (rho.rstrip(), _number(row["pearson"]), str(row["n"]))
         table.add_row("" if pair == above else pair, scope, *cells)
         above = pair
