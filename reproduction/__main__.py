@@ -20,11 +20,15 @@ FIGURES = {
     "fig2": "Accuracy in the control setup",
     "fig3": "Error by window size and layer",
     "fig5": "Layer weights by technique",
+    "fig6": "M-CoG of retraining, model by model",
     "fig7": "M-CoG per task",
     "fig8": "Agreement on M-CoG",
     "fig9": "Agreement on layer weights",
     "fig10": "Noisy examples between the centroids of two classes",
     "fig12": "Events of centroids and of probes",
+    "fig14": "Class probes on noisy examples",
+    "fig19": "M-CoG with all classes and with two",
+    "fig20": "Events with all classes and with two",
 }
 """What is drawn, by the name it has in `memloc figures`."""
 SWEEPS = ("paper-mini", "more-models")

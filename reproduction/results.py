@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from memloc.analysis.binarised import QUANTITIES, compare_twins
 from memloc.analysis.claims import check_claims
 from memloc.analysis.correlation import correlate
 from memloc.analysis.grid import WELL_MEMORISED, Grid
@@ -28,7 +29,7 @@ from memloc.analysis.paper_numbers import (
 from memloc.report.scorecard import scorecard_markdown
 from reproduction.markdown import NOTHING, number, table, with_interval
 
-MODELS = ("minilm", "stories15m")
+MODELS = ("minilm", "gte-small", "stories15m")
 """In the order of columns."""
 EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 
@@ -46,6 +47,7 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
         **{f"tasks of {m}": str((grid.runs["model"] == m).sum()) for m in MODELS},
         **ranges(grid, compared),
+        **deeper_with_better(grid),
         "scorecard": scorecard(grid),
         "centres": centres(grid),
         "order": order(grid),
@@ -53,6 +55,8 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         "techniques": techniques(grid),
         "models": models(grid),
         "events": events(grid),
+        "generalisation": generalisation(grid),
+        "binarised": binarised(grid),
         "control": control(runs),
     }
 
@@ -260,10 +264,56 @@ def events(grid: Grid) -> str:
         for model in MODELS:
             mine = grid.events[(grid.events["task"] == task) & (grid.events["model"] == model)]
             layers = mine.set_index("event")["layer"]
-            cells += [number(layers.get(event), 0) for event in EVENTS]
+            cells += [_layer(layers.get(event)) for event in EVENTS]
         rows.append(cells)
     head = [f"`{m}`: {IN_PRINT[e]}" for m in MODELS for e in EVENTS]
     return table(["task", *head], rows)
+
+
+def _layer(value: float | None) -> str:
+    """A mean over seeds need not be a whole number."""
+    return number(value, 0 if value is None or float(value).is_integer() else 1)
+
+
+def generalisation(grid: Grid) -> str:
+    """Scores and depths of `minilm`, the model with half-splits, by task."""
+    scores = grid.runs[grid.runs["model"] == "minilm"].set_index("task")
+    depths = grid.events[grid.events["model"] == "minilm"].pivot(
+        index="task", columns="event", values="depth"
+    )
+    columns = {
+        "generalisation score": scores["generalisation_score"],
+        "validation score": scores["validation_score"],
+        "crossing": depths["crossing"],
+        "mem≫gen": depths["mem_gen"],
+    }
+    rows = [[task, *(number(float(c[task])) for c in columns.values())] for task in TASK_M_COG]
+    return table(["task", *columns], rows)
+
+
+def binarised(grid: Grid) -> str:
+    """Tasks of many classes and the same with two, in layers."""
+    found = compare_twins(grid.groups, grid.chosen)
+    assert found is not None, "there are no runs with --binarise"
+    rows = []
+    for task in (task for task in TASK_M_COG if task in set(found.points["task"])):
+        own = found.points[found.points["task"] == task].set_index("quantity")
+        cells = [own[side][quantity] for quantity in QUANTITIES for side in ("multi", "binary")]
+        rows.append([task, *(number(float(cell), 1) for cell in cells)])
+    head = [f"{IN_PRINT[q]}: {side}" for q in QUANTITIES for side in ("all classes", "two")]
+    return table(["task", *head], rows)
+
+
+def deeper_with_better(grid: Grid) -> dict[str, str]:
+    """ρ of crossing and scores, from runs that memorised alone: do the others make it?"""
+    runs = grid.runs[grid.runs["memorised_share"] >= WELL_MEMORISED].set_index("run")
+    crossing = grid.events[grid.events["event"] == "crossing"].set_index("run")["depth"]
+    found = {}
+    for score in ("generalisation_score", "validation_score"):
+        one = correlate(crossing.reindex(runs.index).tolist(), runs[score].tolist())
+        words = with_interval(one.spearman, one.spearman_interval)
+        found[f"memorised crossing, {score}"] = f"{words}, n = {one.n}"
+    return found
 
 
 def control(runs: dict[str, Any]) -> str:

@@ -7,9 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from memloc.analysis.correlation import correlate, interval_of_mean, mean_correlation
+from memloc.analysis.correlation import (
+    correlate,
+    interval_of,
+    interval_of_mean,
+    mean_correlation,
+)
 from memloc.analysis.grid_agreement import (
     ALL_MODELS,
     M_COG,
@@ -157,9 +163,9 @@ def _with_single_models(found: Measured, row: dict[Any, Any]) -> Measured:
     if math.isnan(value):
         return found
     words = f"within models {value:.2f}"
-    if math.isnan(low):
-        return replace(found, words=words)
-    return replace(found, within=(low, high), words=f"{words} [{low:.2f}, {high:.2f}]")
+    if not math.isnan(low):
+        words += f" [{low:.2f}, {high:.2f}]"
+    return replace(found, within=(value, value if math.isnan(high) else high), words=words)
 
 
 def tasks_are_ordered_as_in_the_paper(evidence: Evidence) -> Measured:
@@ -208,25 +214,45 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
     Per model and technique, from the runs with several seeds; variances are added up. What seeds
     alone would make of the means of tasks is subtracted.
     """
-    between = within = 0.0
-    runs: set[int] = set()
+    cells, runs, tasks = [], set(), set()
     for _, cell in rows.groupby(["model", "technique"]):
         # Layers a shallower model does not have are no observations.
-        values = cell[["run", *columns]].dropna(axis=1, how="all").dropna()
-        by_run = values.groupby("run")
+        values = cell[["run", "task", *columns]].dropna(axis=1, how="all").dropna()
+        by_run = values.groupby(["run", "task"])
         counts = by_run.size()
         counts = counts[counts > 1]
-        if len(counts) < 2 or values.shape[1] < 2:
+        if len(counts) < 2 or values.shape[1] < 3:
             continue
         means, variances = by_run.mean().loc[counts.index], by_run.var(ddof=1).loc[counts.index]
-        of_seeds = variances.mean()
-        by_chance = of_seeds * (1 / counts).mean()
-        between += float((means.var(ddof=1) - by_chance).sum())
-        within += float(of_seeds.sum())
-        runs |= set(counts.index)
+        names = list(counts.index.get_level_values("task"))
+        cells.append((names, means.to_numpy(), variances.to_numpy(), 1 / counts.to_numpy()))
+        runs |= set(counts.index.get_level_values("run"))
+        tasks |= set(names)
     if not runs:
         return Measured(missing="needs four tasks with at least two --seeds each")
-    between = max(0.0, between)
-    total = between + within
-    share = between / total if total > 0 else None
-    return Measured(share, len(runs), len(runs), words="share of the variance")
+    order = sorted(tasks)
+
+    def shares(drawn: np.ndarray) -> np.ndarray:
+        """Of each sample of tasks, [samples, tasks]: how often each is drawn."""
+        between = within = np.zeros(len(drawn))
+        for names, means, variances, inverse in cells:
+            weights = drawn[:, [order.index(name) for name in names]]
+            n = np.maximum(weights.sum(axis=1, keepdims=True), 1)
+            centred = means[None] - (weights @ means / n)[:, None]
+            spread = (weights[:, :, None] * centred**2).sum(axis=1) / np.maximum(n - 1, 1)
+            of_seeds = weights @ variances / n
+            by_chance = of_seeds * (weights @ inverse[:, None] / n)
+            between = between + (spread - by_chance).sum(axis=1)
+            within = within + of_seeds.sum(axis=1)
+        between = np.maximum(between, 0)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(between / (between + within))
+
+    found = float(shares(np.ones((1, len(order))))[0])
+    return Measured(
+        None if math.isnan(found) else found,
+        len(runs),
+        len(runs),
+        interval=interval_of(shares, len(order)),
+        words="share of the variance",
+    )

@@ -13,7 +13,7 @@ so all samples are computed at once and nothing is sorted again.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,22 @@ def interval_of_mean(
         weights = counts[:, places]
         means.append(weights @ numbers / weights.sum(axis=1))
     return _interval(np.concatenate(means))
+
+
+def interval_of(
+    statistic: Callable[[np.ndarray], np.ndarray], units: int, resamples: int = RESAMPLES
+) -> Interval | None:
+    """Bootstrap interval of any number; None for fewer than four units.
+
+    Args:
+        statistic: Gets how often each unit is drawn, [samples, units], and returns the number for
+            each sample; NaN is unknown.
+        units: How many there are.
+        resamples: Bootstrap samples.
+    """
+    if units < FEWEST:
+        return None
+    return _interval(np.concatenate([statistic(c) for c in _draw(units, resamples, units)]))
 
 
 def _without_dust(values: np.ndarray) -> np.ndarray:

@@ -62,7 +62,8 @@ class Measured:
         units: How many of them are independent; a verdict takes as many as the claim says.
         unit: What these are: runs or tasks.
         interval: 95%, by resampling units.
-        within: Interval of a correlation in single models, averaged, if there are several.
+        within: A correlation in single models, averaged, if there are several; and the upper end of
+            its interval.
         bounds: Values that agree with the paper, where this depends on the depth of the models.
         words: What else to know, in a few words.
         missing: What has to be there for a measurement, if it is not.
@@ -74,7 +75,7 @@ class Measured:
     units: int = 0
     unit: str = "runs"
     interval: Interval | None = None
-    within: Interval | None = None
+    within: tuple[float, float] | None = None
     bounds: Interval | None = None
     words: str = ""
     missing: str = ""
@@ -155,10 +156,11 @@ def judge(claim: Claim, evidence: Evidence) -> Finding:
 
 
 def _only_between_models(measured: Measured, paper: float | None) -> bool:
-    """Whether a correlation like the paper's is none any more when models are looked at alone."""
+    """Whether a correlation like the paper's is weaker in models that are looked at alone."""
     if paper is None or measured.within is None:
         return False
-    return measured.within[1] < paper - TOLERANCE
+    value, high = measured.within
+    return value < paper - TOLERANCE and high < paper
 
 
 def _compared(measured: Measured, paper: float) -> str:
