@@ -28,6 +28,7 @@ LONGEST = (
     "test_cli_deep.py",
     "test_cli_control.py",
     "docs/test_notebook.py",
+    "docs/test_reproduction.py",
     "execution/test_executor.py",
     "models/test_memory.py",
     "api/test_api_page.py",
