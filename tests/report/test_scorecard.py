@@ -181,6 +181,27 @@ def test_the_matrix_has_spearman_below_and_pearson_above_the_diagonal(tmp_path: 
     assert "1.00 n 5" in below
 
 
+def test_what_is_left_within_models_stands_in_the_matrix_and_in_the_list(tmp_path: Path) -> None:
+    for techniques in (("swapping", "gradients"), ("swapping", "gradients", *"vwxyz")):
+        runs = tmp_path / str(len(techniques))
+        for model, middle in (("early", 0.4), ("late", 0.6)):
+            for place, task in enumerate(TASKS):
+                step = 0.01 * place
+                weights = {name: [straight(6, middle - step)] for name in techniques}
+                weights["swapping"] = [straight(6, middle + step)]
+                write_run(runs, task, model, weights=weights)
+        shown = agreement(read_grid(runs))
+        assert max(map(len, shown.splitlines())) <= 80
+        assert "Within models: ρ of each model alone" in shown
+        lines = shown[shown.index("By M-CoG") : shown.index("By layer weights")].splitlines()
+        if len(techniques) == 2:
+            assert any(line.split() == ["within", "-1.00"] for line in lines)
+        else:
+            assert lines[1].split()[:2] == ["within", "models"]
+            pair = next(line for line in lines if line.startswith("  swapping ~ gradients"))
+            assert pair.split()[3] == "-1.00"
+
+
 def test_no_correlation_is_printed_for_three_runs(tmp_path: Path) -> None:
     for place, task in enumerate(TASKS[:3]):
         weights = {"swapping": [straight(6, 0.4 + place / 50)]}

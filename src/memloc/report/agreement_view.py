@@ -144,10 +144,13 @@ def _cell(rows: pd.DataFrame, one: str, other: str, coefficient: str) -> Text:
 
 
 def _lines(row: pd.Series[float], coefficient: str) -> list[Text]:
-    """The coefficient with n, and its interval below."""
+    """The coefficient with n, its interval below, and for ρ what is left within models."""
     value, n = float(row[coefficient]), int(row["n"])
     words = Text(_number(value), style="bold" if abs(value) >= 0.5 else "")
-    return [words.append(f" n {n}", style="dim"), Text(_interval(row, coefficient), style="dim")]
+    lines = [words.append(f" n {n}", style="dim"), Text(_interval(row, coefficient), style="dim")]
+    if coefficient == "spearman" and not math.isnan(row["within"]):
+        lines.append(Text(f"within {_number(row['within'])}", style="dim"))
+    return lines
 
 
 def _list(rows: pd.DataFrame) -> Table:
