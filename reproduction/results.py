@@ -104,7 +104,7 @@ def settings(runs: list[Any]) -> str:
                 f"{training['learning_rate']:g}",
                 _by_tasks([run["settings"]["seeds"] for run in of_model]),
                 _by_tasks([run["summary"]["methods"] for run in of_model]),
-                _by_tasks([[number] if number else [] for number in splits]),
+                _by_tasks([[count] if count else [] for count in splits]),
             )
         )
     head = ("model", "layers", "epochs", "learning rate", "seeds", "techniques", "half-splits")

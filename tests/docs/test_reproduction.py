@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -43,6 +44,49 @@ def test_the_tables_are_small_and_hold_no_texts() -> None:
             assert not {"text", "text_pair", "word"} & set(pd.read_parquet(path).columns)
         else:
             assert '"text"' not in path.read_text(encoding="utf-8")
+
+
+def cells(heading: str, task: str) -> list[str]:
+    """The row of a task in the first table that stands under a heading and has one."""
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| {task} \|.*$", page[page.index(heading) :], re.MULTILINE)
+    assert row is not None
+    return [cell.strip() for cell in row[0].strip("|").split("|")][1:]
+
+
+def folder_of(task: str, model: str, two_classes: bool = False) -> str:
+    [found] = [
+        name
+        for name, run in json.loads((TABLES / "runs.json").read_text(encoding="utf-8")).items()
+        if (run["summary"].get("task"), run["summary"].get("model")) == (task, model)
+        and bool(run["settings"]["data"]["binarise"]) == two_classes
+    ]
+    return found
+
+
+def test_numbers_of_the_page_are_those_of_the_raw_tables() -> None:
+    """Computed anew, without what makes the page."""
+    events = pd.read_parquet(TABLES / "events.parquet").set_index(["run", "event"])["layer"]
+    layers = pd.read_parquet(TABLES / "layers.parquet")
+
+    def crossing(*run: object) -> float:
+        return float(events[folder_of(*run), "crossing"].mean())  # type: ignore[arg-type]
+
+    def m_cog(*run: object) -> float:
+        mine = layers[(layers["run"] == folder_of(*run)) & (layers["technique"] == "swapping")]  # type: ignore[arg-type]
+        by_seed = mine.assign(moment=mine["layer"] * mine["weight"]).groupby("seed")
+        return float((by_seed["moment"].sum() / by_seed["weight"].sum()).mean())
+
+    for task in ("cola", "emotion", "reuters"):
+        row = cells("### How examples are moved", task)
+        found = [crossing(task, model) for model in ("minilm", "gte-small", "stories15m")]
+        assert [float(row[place]) for place in (0, 4, 8)] == found
+        depth = cells("### Centres of gravity", task)[4]
+        assert float(depth) == pytest.approx((m_cog(task, "minilm") - 0.5) / 6, abs=0.0051)
+    for task in ("emotion", "reuters"):
+        row = cells("### Tasks of many classes, cut to two", task)
+        assert float(row[1]) == pytest.approx(m_cog(task, "minilm", True), abs=0.051)
+        assert float(row[3]) == crossing(task, "minilm", True)
 
 
 @pytest.fixture
