@@ -19,10 +19,10 @@ from benchmarks.subjects import timed
 from memloc.config import DataConfig, ModelConfig, TrainingConfig
 from memloc.data.encode import encode
 from memloc.data.load import load_task
-from memloc.explain.centroids import explain
-from memloc.methods.base import Context
 from memloc.models.load import load_classifier
 from memloc.models.names import resolve
+from memloc.techniques.base import Context
+from memloc.techniques.centroids import explain
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs
 

@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.progress import Silent
-from memloc.store.store import Store
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
 
 WORKERS = 2
 

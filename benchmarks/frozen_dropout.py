@@ -22,8 +22,8 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.data.builtin import BUILTIN_TASKS
-from memloc.execution.progress import LogProgress
-from memloc.experiment import run
+from memloc.engine.experiment import run
+from memloc.engine.progress import LogProgress
 from memloc.models.names import known_training
 
 

@@ -22,10 +22,10 @@ from benchmarks.subjects import PREFIX, Subject, block_size, timed, timed_in_tur
 from memloc.analysis.windows import Window, all_windows
 from memloc.config import ProbingConfig, RetrainingConfig, TrainingConfig
 from memloc.data.encode import encode, training_batches
-from memloc.methods.gradients import Target, clean_sample, mean_gradient
-from memloc.methods.retraining import divide, retrain_window
-from memloc.methods.swapping import swap_all_windows
 from memloc.models.states import StateCache, pooled_states
+from memloc.techniques.gradients import Target, clean_sample, mean_gradient
+from memloc.techniques.retraining import divide, retrain_window
+from memloc.techniques.swapping import swap_all_windows
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs
 from memloc.training.probes import (

@@ -25,7 +25,7 @@ from tests.tiny_models import WORDS, save_pair, tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 from memloc.config import ModelConfig
-from memloc.localisation import Given, localise_folders
+from memloc.engine.localisation import Given, localise_folders
 from memloc.models.memory import NUMBER, Shape, shape_of, swapping_memory
 
 ROLES = ("memorised", "original")

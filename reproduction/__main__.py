@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from memloc.analysis.run_folders import ResultsError
 from memloc.errors import MemlocError
+from memloc.results.run_folders import ResultsError
 from reproduction.tables import DOCS, TABLES, collect, read_runs, spread
 
 FOLDER = Path("build/reproduction")
@@ -81,8 +81,8 @@ def write_page(docs: Path = DOCS) -> str:
     Args:
         docs: Where `reproduction.md` and the folder `reproduction` go.
     """
-    from memloc.analysis.grid import read_grid
     from memloc.cli import app
+    from memloc.results.grid import read_grid
     from reproduction.costs import cost_values
     from reproduction.page import TEMPLATE, fill
     from reproduction.results import result_values

@@ -1,6 +1,6 @@
 """What the jobs of sweeps took, and how many floating-point operations they were.
 
-Operations are those of memloc's cost model (`memloc.execution.costs`), as plans have them, with one
+Operations are those of memloc's cost model (`memloc.engine.costs`), as plans have them, with one
 correction: it guesses the number of tokens from that of words, and here they are counted.
 """
 
@@ -12,12 +12,12 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.plan import speed_job
-from memloc.execution.plan_file import read_plan
-from memloc.execution.progress import Silent
-from memloc.store.store import MANIFEST, Store
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.plan import speed_job
+from memloc.engine.plan_file import read_plan
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import MANIFEST, Store
 
 STATES = {"original": "θ_O", "memorised": "θ_M", "frozen": "frozen model"}
 NAMES = {

@@ -6,18 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.analysis.binarised import QUANTITIES, compare_twins
-from memloc.analysis.claims import check_claims
 from memloc.analysis.correlation import correlate
-from memloc.analysis.grid import WELL_MEMORISED, Grid
-from memloc.analysis.grid_agreement import (
-    IN_PRINT,
-    LAYER_WEIGHTS,
-    M_COG,
-    agreement_table,
-    mean_centres,
-)
-from memloc.analysis.paper_numbers import (
+from memloc.paper.claims import check_claims
+from memloc.paper.numbers import (
     MODELS_M_COG,
     MODELS_WEIGHTS,
     PAPER_LAYERS,
@@ -26,7 +17,16 @@ from memloc.analysis.paper_numbers import (
     TECHNIQUES_WEIGHTS,
     mean_of,
 )
-from memloc.report.scorecard import scorecard_markdown
+from memloc.paper.scorecard import scorecard_markdown
+from memloc.results.binarised import QUANTITIES, compare_twins
+from memloc.results.grid import WELL_MEMORISED, Grid
+from memloc.results.grid_agreement import (
+    IN_PRINT,
+    LAYER_WEIGHTS,
+    M_COG,
+    agreement_table,
+    mean_centres,
+)
 from reproduction.markdown import NOTHING, number, table, with_interval
 
 MODELS = ("minilm", "gte-small", "stories15m")

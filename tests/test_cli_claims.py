@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memloc.analysis.claims import CLAIMS
+from memloc.paper.claims import CLAIMS
 from tests.conftest import assert_one_sentence
 from tests.result_folders import write_localised, write_run, write_twins
 

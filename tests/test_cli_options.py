@@ -12,7 +12,7 @@ import typer.main
 
 import memloc
 from memloc.cli import app
-from memloc.cli_options import (
+from memloc.cli.options import (
     parse_bytes,
     parse_names,
     parse_seeds,

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from memloc.cli_output import interruptible
-from memloc.store.store import Store
+from memloc.cli.output import interruptible
+from memloc.engine.store.store import Store
 
 COMMAND = [
-    *(sys.executable, "-m", "memloc.cli", "run", "--task", "reviews", "--limit", "60"),
+    *(sys.executable, "-m", "memloc", "run", "--task", "reviews", "--limit", "60"),
     *("--epochs", "500", "--learning-rate", "1e-3", "--methods", "swapping"),
 ]
 

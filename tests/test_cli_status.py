@@ -10,15 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from memloc.cli_status import _running
-from memloc.execution import failures
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.plan_file import write_plan
-from memloc.execution.progress import Silent
-from memloc.execution.status import SweepStatus, age_of, status_of
-from memloc.execution.tally import Left
-from memloc.store.store import Store
+from memloc.cli.status import _running
+from memloc.engine import failures
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.plan_file import write_plan
+from memloc.engine.progress import Silent
+from memloc.engine.status import SweepStatus, age_of, status_of
+from memloc.engine.store.store import Store
+from memloc.engine.tally import Left
 from tests.conftest import assert_one_sentence
 
 

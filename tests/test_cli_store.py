@@ -15,8 +15,8 @@ import pandas as pd
 import pytest
 
 from memloc import cli
-from memloc.store.inventory import entries
-from memloc.store.store import Store
+from memloc.engine.store.inventory import entries
+from memloc.engine.store.store import Store
 from tests.conftest import assert_one_sentence
 from tests.store.artefacts import make_older, write_data, write_result, write_training
 from tests.tiny_models import tiny_model, tiny_tokenizer
@@ -187,7 +187,7 @@ def test_ctrl_c_ends_a_long_check_at_once(tmp_path: Path) -> None:
         kind, key = write_training(store, seed, data)
         with (store.root / kind / key / "final.safetensors").open("r+b") as file:
             file.truncate(200 * 2**30)
-    program = [sys.executable, "-m", "memloc.cli", "store", "verify"]
+    program = [sys.executable, "-m", "memloc", "store", "verify"]
     process = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     while not _reads(process.pid, "final.safetensors"):
         assert process.poll() is None

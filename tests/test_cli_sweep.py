@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from memloc import supplies
 from memloc.config import DataConfig
+from memloc.engine import supplies
+from memloc.engine.guesses import Guesses
+from memloc.engine.kinds import KINDS
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
+from memloc.engine.sweep import plan_sweep
+from memloc.engine.sweep_config import preset_text, read_sweep
 from memloc.errors import DataError, ModelError
-from memloc.execution.kinds import KINDS
-from memloc.execution.progress import Silent
-from memloc.guesses import Guesses
-from memloc.store.store import Store
-from memloc.sweep import plan_sweep
-from memloc.sweep_config import preset_text, read_sweep
 from memloc.training.loop import TrainingFailed
 from tests.conftest import assert_one_sentence
 from tests.test_sweep import QUICK
@@ -185,13 +185,13 @@ def test_the_paper_is_counted_as_in_its_appendix(
 PLAN = """
 import sys, time
 from pathlib import Path
-from memloc.execution.plan_file import write_plan
-from memloc.execution.progress import Silent
-from memloc.guesses import Guesses
-from memloc.store.store import Store
-from memloc.sweep import plan_sweep
-from memloc.sweep_config import read_sweep
-from memloc import supplies
+from memloc.engine.plan_file import write_plan
+from memloc.engine.progress import Silent
+from memloc.engine.guesses import Guesses
+from memloc.engine.store.store import Store
+from memloc.engine.sweep import plan_sweep
+from memloc.engine.sweep_config import read_sweep
+from memloc.engine import supplies
 from memloc.errors import DataError, ModelError
 def no_data(config): raise DataError("away")
 def no_model(config): raise ModelError("away")

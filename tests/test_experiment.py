@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from memloc.analysis.binarised import compare_binarised
-from memloc.analysis.grid import read_grid
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
-from memloc.execution.progress import LogProgress
-from memloc.experiment import run
+from memloc.engine.experiment import run
+from memloc.engine.progress import LogProgress
+from memloc.results.binarised import compare_binarised
+from memloc.results.grid import read_grid
 
 
 def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_anyway(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from memloc.methods.base import MethodFailed, check_scores
+from memloc.techniques.base import MethodFailed, check_scores
 from tests.test_cli import QUICK
 
 GUIDE = Path(__file__).parents[1] / "docs" / "your-technique.md"
@@ -88,7 +88,7 @@ def memloc_with(site: Path, tmp_path: Path):
     def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         paths = [str(site), os.environ.get("PYTHONPATH", "")]
         return subprocess.run(
-            [sys.executable, "-m", "memloc.cli", *map(str, arguments)],
+            [sys.executable, "-m", "memloc", *map(str, arguments)],
             cwd=tmp_path, text=True, capture_output=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "COLUMNS": "80"},
         )  # fmt: skip

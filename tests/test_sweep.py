@@ -13,17 +13,17 @@ import pytest
 from rich.console import Console
 
 from memloc.analysis.generalisation import half_split
-from memloc.control import run_control
-from memloc.execution.job import Output
-from memloc.execution.kinds import KINDS, train
-from memloc.execution.plan_file import read_plan
-from memloc.execution.progress import Silent
-from memloc.execution.tasks import read_task
-from memloc.experiment import run
+from memloc.engine.control import run_control
+from memloc.engine.experiment import run
+from memloc.engine.job import Output
+from memloc.engine.kinds import KINDS, train
+from memloc.engine.plan_file import read_plan
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
+from memloc.engine.sweep import cell_names, run_sweep, select, shorten
+from memloc.engine.sweep_config import Sweep, parse_sweep
+from memloc.engine.tasks import read_task
 from memloc.report.sweep_terminal import show_sweep
-from memloc.store.store import Store
-from memloc.sweep import cell_names, run_sweep, select, shorten
-from memloc.sweep_config import Sweep, parse_sweep
 from memloc.training.loop import TrainingFailed
 from tests.execution.test_local import assert_same_tables
 from tests.tiny_models import tiny_model, tiny_tokenizer

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
-from memloc.execution.kinds import KINDS
-from memloc.execution.tally import KIND_WORDS
-from memloc.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
-from memloc.sweep_file.words import in_settings
+from memloc.engine.kinds import KINDS
+from memloc.engine.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
+from memloc.engine.sweep_file.words import in_settings
+from memloc.engine.tally import KIND_WORDS
 
 BASE = Path("/experiments")
 SMALL = "models: [minilm, bert]\ntasks: [questions, reviews]\n"

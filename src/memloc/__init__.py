@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
-    from memloc import analyses, techniques
+    from memloc.api import analyses, single
     from memloc.api.localising import localise
     from memloc.api.parts import fine_tune, perturb
     from memloc.api.prepared import prepare
     from memloc.api.result import Result, load
     from memloc.api.running import run
-    from memloc.methods.base import Context, LocalisationResult
     from memloc.models.blocks import BlockModel
+    from memloc.techniques.base import Context, LocalisationResult
 
 __version__ = _version("memloc")
 
@@ -43,22 +43,22 @@ __all__ = [
     "perturb",
     "prepare",
     "run",
-    "techniques",
+    "single",
 ]
 
 _WHERE = {
     "BlockModel": "memloc.models.blocks",
-    "Context": "memloc.methods.base",
-    "LocalisationResult": "memloc.methods.base",
+    "Context": "memloc.techniques.base",
+    "LocalisationResult": "memloc.techniques.base",
     "Result": "memloc.api.result",
-    "analyses": "memloc.analyses",
+    "analyses": "memloc.api.analyses",
     "fine_tune": "memloc.api.parts",
     "load": "memloc.api.result",
     "localise": "memloc.api.localising",
     "perturb": "memloc.api.parts",
     "prepare": "memloc.api.prepared",
     "run": "memloc.api.running",
-    "techniques": "memloc.techniques",
+    "single": "memloc.api.single",
 }
 """The module of each public name; a module has its own name as its last part."""
 
@@ -72,7 +72,7 @@ if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
         if name not in _WHERE:
             raise AttributeError(f"module 'memloc' has no attribute {name!r}")
         module = importlib.import_module(_WHERE[name])
-        found = module if module.__name__ == f"memloc.{name}" else getattr(module, name)
+        found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
         globals()[name] = found
         return found
 

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from memloc.analysis.claims import CLAIMS, check_claims, count_verdicts
-from memloc.analysis.grid import read_grid
-from memloc.analysis.paper_numbers import (
+from memloc.paper.claims import CLAIMS, check_claims, count_verdicts
+from memloc.paper.numbers import (
     TABLE_2,
     TASK_M_COG,
     TECHNIQUES_M_COG,
     TECHNIQUES_WEIGHTS,
 )
-from memloc.analysis.verdicts import Evidence, Finding, judge
+from memloc.paper.verdicts import Evidence, Finding, judge
+from memloc.results.grid import read_grid
 from tests.result_folders import straight, write_run, write_twins
 
 TASKS = tuple("abcdefgh")

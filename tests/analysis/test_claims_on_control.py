@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from memloc.analysis.claims import check_claims
-from memloc.analysis.control_results import read_controls
-from memloc.analysis.grid import read_grid
-from memloc.analysis.run_folders import ResultsError, find_runs, look_through
-from memloc.analysis.verdicts import Finding
+from memloc.paper.claims import check_claims
+from memloc.paper.verdicts import Finding
+from memloc.results.control_results import read_controls
+from memloc.results.grid import read_grid
+from memloc.results.run_folders import ResultsError, find_runs, look_through
 from tests.result_folders import write_control, write_run
 
 ALL, MOST, HALF, NONE = [True] * 6, [True] * 5 + [False], [True, False] * 3, [False] * 6

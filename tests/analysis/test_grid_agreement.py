@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from memloc.analysis.claims import CLAIMS
-from memloc.analysis.grid import Grid, read_grid
-from memloc.analysis.grid_agreement import (
+from memloc.paper.claims import CLAIMS
+from memloc.paper.verdicts import Evidence, judge
+from memloc.results.grid import Grid, read_grid
+from memloc.results.grid_agreement import (
     LAYER_WEIGHTS,
     M_COG,
     agreement_table,
     mean_centres,
     model_pairs,
 )
-from memloc.analysis.verdicts import Evidence, judge
 from tests.result_folders import TECHNIQUES, straight, write_run
 
 TASKS = ("a", "b", "c", "d", "e", "f")

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memloc.analysis.claims import CLAIMS
-from memloc.analysis.grid import read_grid
-from memloc.analysis.verdicts import (
+from memloc.paper.claims import CLAIMS
+from memloc.paper.verdicts import (
     Claim,
     Evidence,
     Finding,
@@ -23,6 +22,7 @@ from memloc.analysis.verdicts import (
     shifted,
     within_bounds,
 )
+from memloc.results.grid import read_grid
 from tests.result_folders import write_run
 
 

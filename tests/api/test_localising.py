@@ -25,9 +25,9 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
+from memloc.engine.localisation import Given, localise_folders
+from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
-from memloc.execution.progress import Silent
-from memloc.localisation import Given, localise_folders
 from tests.api.conftest import LAYERS, QUICK, Setup
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
 

@@ -88,14 +88,14 @@ def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> No
     given = {name: value for name, value in trained.both.items() if name != "progress"}
     with memloc.prepare(**given, pretrained=trained.pretrained, epochs=1) as context:
         alone = {
-            "swapping": memloc.techniques.swapping(context),
-            "gradients": memloc.techniques.gradients(context),
-            "probing": memloc.techniques.probing(context, seeds=1, epochs=27),
-            "shapley": memloc.techniques.shapley(context),
-            "patching": memloc.techniques.patching(context),
-            "random": memloc.techniques.apply("random", context),
+            "swapping": memloc.single.swapping(context),
+            "gradients": memloc.single.gradients(context),
+            "probing": memloc.single.probing(context, seeds=1, epochs=27),
+            "shapley": memloc.single.shapley(context),
+            "patching": memloc.single.patching(context),
+            "random": memloc.single.apply("random", context),
         }
-        some = memloc.techniques.retraining(context, window_sizes="1", epochs=1)
+        some = memloc.single.retraining(context, window_sizes="1", epochs=1)
         states = context.pooled_states("memorised")
         labels, original = (context.examples[c].tolist() for c in ("label", "original_label"))
     for name, found in alone.items():
@@ -128,14 +128,14 @@ def test_a_context_of_models_that_lacks_one_says_so(trained: Setup) -> None:
     given = {name: value for name, value in trained.both.items() if name != "progress"}
     with memloc.prepare(**{**given, "original": None}) as context:
         with pytest.raises(MemlocError, match=r"this needs the model of the correct labels"):
-            memloc.techniques.swapping(context)
+            memloc.single.swapping(context)
         for size in (7, [7]):
             with pytest.raises(MemlocError, match=r"^window_sizes 7 is out of range"):
-                memloc.techniques.retraining(context, window_sizes=size)
+                memloc.single.retraining(context, window_sizes=size)
         with pytest.raises(MemlocError, match=r"^window_sizes 'x' is not a list of sizes"):
-            memloc.techniques.swapping(context, window_sizes="x")
+            memloc.single.swapping(context, window_sizes="x")
         with pytest.raises(MemlocError, match=r"^epochs 0 is not possible"):
-            memloc.techniques.probing(context, epochs=0)
+            memloc.single.probing(context, epochs=0)
 
 
 def test_a_context_says_what_it_holds_in_one_line(trained: Setup) -> None:

@@ -39,11 +39,11 @@ def test_every_public_name_is_there_and_stays_what_it_is() -> None:
 
 def test_every_technique_of_memloc_has_a_function_or_a_name() -> None:
     functions = {"swapping", "retraining", "gradients", "probing", "shapley", "patching"}
-    assert functions < set(memloc.techniques.__all__)
-    assert functions < set(memloc.techniques.names())
+    assert functions < set(memloc.single.__all__)
+    assert functions < set(memloc.single.names())
 
 
-@pytest.mark.parametrize("module", [memloc.techniques, memloc.analyses])
+@pytest.mark.parametrize("module", [memloc.single, memloc.analyses])
 def test_modules_of_parts_offer_what_they_list(module: Any) -> None:
     own = {
         name
@@ -72,7 +72,7 @@ def analyse(folder: str, data: pd.DataFrame) -> float | None:
         memorised=model, tokenizer=tokenizer, data=data, suspects=[True, False]
     )
     with memloc.prepare(memorised=model, tokenizer=tokenizer, data=data) as context:
-        layers: pd.DataFrame = memloc.techniques.swapping(context).layers
+        layers: pd.DataFrame = memloc.single.swapping(context).layers
     print(layers, memloc.BlockModel(model).n_layers)
     return result.mcog("swapping")
 

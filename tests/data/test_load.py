@@ -8,8 +8,8 @@ import pytest
 from memloc.config import DataConfig
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import list_tasks, load_task
-from memloc.data.paper import PAPER_TASKS
 from memloc.errors import DataError
+from memloc.paper.tasks import PAPER_TASKS
 
 BUILTIN = next(iter(BUILTIN_TASKS))
 

@@ -8,8 +8,8 @@ import datasets
 import pytest
 from datasets import ClassLabel, Dataset, Features, List, Value
 
-from memloc.data.paper import PAPER_TASKS, load_paper
 from memloc.errors import DataError
+from memloc.paper.tasks import PAPER_TASKS, load_paper
 
 COPIES = Path(__file__).resolve().parents[3] / "shared" / "data"
 needs_copies = pytest.mark.skipif(not COPIES.is_dir(), reason="no local copies of the data sets")

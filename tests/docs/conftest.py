@@ -22,7 +22,7 @@ def tasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a result of `memloc run`."""
     folder = tmp_path_factory.mktemp("tasted")
     done = subprocess.run(
-        [sys.executable, "-m", "memloc.cli", *TASTE], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-m", "memloc", *TASTE], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return folder / "runs"

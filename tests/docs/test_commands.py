@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from memloc.cli import UsageError, app
-from memloc.sweep_config import parse_sweep
+from memloc.engine.sweep_config import parse_sweep
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Command, blocks_of, commands_of
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]

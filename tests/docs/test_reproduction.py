@@ -12,9 +12,9 @@ from reproduction.__main__ import FIGURES, main, write_page
 from reproduction.page import TEMPLATE, fill
 from reproduction.tables import DOCS, TABLES, collect, spread
 
-from memloc.analysis.claims import check_claims
-from memloc.analysis.grid import Grid, read_grid
-from memloc.analysis.run_folders import ResultsError
+from memloc.paper.claims import check_claims
+from memloc.results.grid import Grid, read_grid
+from memloc.results.run_folders import ResultsError
 from tests.report.figure_folders import write_control, write_full_run
 
 MEGABYTES = 3

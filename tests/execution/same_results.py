@@ -19,13 +19,13 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.data.load import load_task
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.plan import plan_run
-from memloc.execution.progress import Silent
-from memloc.execution.tasks import write_task
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.plan import plan_run
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
+from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
-from memloc.store.store import Store
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 TASK = load_task(DataConfig(task="reviews", limit=60))

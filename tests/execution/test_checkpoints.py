@@ -14,7 +14,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from memloc import experiment
 from memloc.config import (
     ConfigError,
     DataConfig,
@@ -27,21 +26,22 @@ from memloc.config import (
 )
 from memloc.data.encode import encode
 from memloc.data.task import Task
+from memloc.engine import experiment
+from memloc.engine.checkpoints import snapshots_of
+from memloc.engine.inputs import forget_context, load
+from memloc.engine.job import Job, run_job
+from memloc.engine.over_time import cost_words, possible_at_checkpoints
+from memloc.engine.plan import RunPlan, plan_run
+from memloc.engine.progress import Silent
+from memloc.engine.queue import Outcome
+from memloc.engine.store.store import Store, key_of
+from memloc.engine.supplies import Supplies
 from memloc.errors import StoreError
-from memloc.execution.checkpoints import snapshots_of
-from memloc.execution.inputs import forget_context, load
-from memloc.execution.job import Job, run_job
-from memloc.execution.plan import RunPlan, plan_run
-from memloc.execution.progress import Silent
-from memloc.execution.queue import Outcome
-from memloc.explain.centroids import explain
-from memloc.methods.base import Context
-from memloc.methods.probing import Probing
 from memloc.models.blocks import BlockModel
 from memloc.models.names import ModelSource
-from memloc.over_time import cost_words, possible_at_checkpoints
-from memloc.store.store import Store, key_of
-from memloc.supplies import Supplies
+from memloc.techniques.base import Context
+from memloc.techniques.centroids import explain
+from memloc.techniques.probing import Probing
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs, training_data
 from tests.oracles.swapping import swap_all_windows_plainly

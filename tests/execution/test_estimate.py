@@ -10,15 +10,15 @@ import pytest
 
 from memloc.config import DataConfig, RunConfig
 from memloc.data.load import load_task
-from memloc.execution.costs import pass_flops, rough_lengths
-from memloc.execution.estimate import Estimator, History
-from memloc.execution.local import LocalExecutor
-from memloc.execution.plan import model_job, plan_run, speed_job
-from memloc.execution.progress import Silent
-from memloc.execution.tasks import write_task
+from memloc.engine.costs import pass_flops, rough_lengths
+from memloc.engine.estimate import Estimator, History
+from memloc.engine.local import LocalExecutor
+from memloc.engine.plan import model_job, plan_run, speed_job
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
+from memloc.engine.tasks import write_task
 from memloc.models.names import ModelSource, resolve
 from memloc.report.sweep_terminal import disk, duration
-from memloc.store.store import Store
 from tests.execution.test_local import TASK, config
 
 FACTS = {

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from memloc.config import ModelConfig
-from memloc.execution import inputs
-from memloc.execution.inputs import context_for, forget_context, on_this_machine
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.progress import Silent
+from memloc.engine import inputs
+from memloc.engine.inputs import context_for, forget_context, on_this_machine
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
 from memloc.models.blocks import BlockModel
 from memloc.models.names import resolve
-from memloc.store.store import Store
 from tests.execution.test_executor import make_plan
 
 

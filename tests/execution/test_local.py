@@ -13,18 +13,18 @@ from rich.console import Console
 
 from memloc.config import DEFAULT_METHODS, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
-from memloc.execution.device import visible_gpus
-from memloc.execution.kinds import KINDS, train
-from memloc.execution.local import LocalExecutor, default_workers
-from memloc.execution.plan import plan_run
-from memloc.execution.progress import LogProgress, Silent
-from memloc.execution.queue import JobFailed
-from memloc.execution.tasks import write_task
-from memloc.experiment import run
-from memloc.methods import declared, find_method, method_names
+from memloc.engine.device import visible_gpus
+from memloc.engine.experiment import run
+from memloc.engine.kinds import KINDS, train
+from memloc.engine.local import LocalExecutor, default_workers
+from memloc.engine.plan import plan_run
+from memloc.engine.progress import LogProgress, Silent
+from memloc.engine.queue import JobFailed
+from memloc.engine.store.store import Store
+from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
-from memloc.store.store import Store
+from memloc.techniques import declared, find_method, method_names
 from memloc.training.lesson import TrainingFailed
 from tests.execution.same_results import naps
 

@@ -17,17 +17,17 @@ from typing import Any, NoReturn
 
 import pytest
 
+from memloc.engine import on_ray
+from memloc.engine.choose import make_executor
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.on_ray import RayExecutor
+from memloc.engine.progress import Silent
+from memloc.engine.ray_cluster import connect
+from memloc.engine.ray_worker import RayWorker
+from memloc.engine.settings import ExecutionConfig, RayConfig, Resources
+from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
-from memloc.execution import on_ray
-from memloc.execution.choose import make_executor
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.on_ray import RayExecutor
-from memloc.execution.progress import Silent
-from memloc.execution.ray_cluster import connect
-from memloc.execution.ray_worker import RayWorker
-from memloc.execution.settings import ExecutionConfig, RayConfig, Resources
-from memloc.store.store import Store
 from tests.execution.same_results import (
     Recorder,
     assert_nothing_left,
@@ -193,11 +193,11 @@ def test_resources_that_no_machine_has_are_one_sentence(cluster: str, store: Sto
 SCRIPT = """
 import sys
 from pathlib import Path
-from memloc.execution.job import Job
-from memloc.execution.on_ray import RayExecutor
-from memloc.execution.progress import Silent
-from memloc.execution.settings import RayConfig
-from memloc.store.store import Store
+from memloc.engine.job import Job
+from memloc.engine.on_ray import RayExecutor
+from memloc.engine.progress import Silent
+from memloc.engine.settings import RayConfig
+from memloc.engine.store.store import Store
 jobs = [Job("nap", f"nap {number}", {"seconds": 60, "number": number}) for number in range(4)]
 try:
     with RayExecutor(Store(Path(sys.argv[1])), RayConfig(address=sys.argv[2])) as executor:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
+from memloc.engine import on_slurm
+from memloc.engine.choose import make_executor
+from memloc.engine.job import Job
+from memloc.engine.on_slurm import SlurmExecutor
+from memloc.engine.queue import CannotGoOn
+from memloc.engine.settings import ExecutionConfig, SlurmConfig
+from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
-from memloc.execution import on_slurm
-from memloc.execution.choose import make_executor
-from memloc.execution.job import Job
-from memloc.execution.on_slurm import SlurmExecutor
-from memloc.execution.queue import CannotGoOn
-from memloc.execution.settings import ExecutionConfig, SlurmConfig
-from memloc.store.store import Store
 from tests.execution.same_results import (
     Recorder,
     assert_nothing_left,

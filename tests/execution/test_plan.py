@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from memloc.config import ControlConfig, GeneralisationConfig, RunConfig
-from memloc.execution.plan import Planner, RunPlan, plan_run
-from memloc.execution.plan_control import ControlPlanner
+from memloc.engine.plan import Planner, RunPlan, plan_run
+from memloc.engine.plan_control import ControlPlanner
 from memloc.models.names import ModelSource
 
 SOURCE = ModelSource("some-model", "/somewhere/some-model", "f00d")

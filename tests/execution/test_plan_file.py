@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from memloc.engine.job import Job
+from memloc.engine.plan_file import NAME, read_plan, write_plan
 from memloc.errors import StoreError
-from memloc.execution.job import Job
-from memloc.execution.plan_file import NAME, read_plan, write_plan
 
 JOBS = [
     Job("train", "θ_M", {"seed": 1, "n": None}, {"data": ("data", "a" * 32)}, {"device": "cpu"}, 3),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memloc.config import RunConfig, TechniquesConfig
-from memloc.execution.plan import RunPlan, plan_run
+from memloc.engine.plan import RunPlan, plan_run
 from memloc.models.names import ModelSource
 
 METHODS = (

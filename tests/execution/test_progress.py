@@ -9,8 +9,8 @@ import time
 import pytest
 from rich.console import Console
 
-from memloc.execution.job import Job
-from memloc.execution.progress import COUNTED, LogProgress, _Estimate
+from memloc.engine.job import Job
+from memloc.engine.progress import COUNTED, LogProgress, _Estimate
 
 KINDS = ("train", "window", "split", "localise")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from memloc.execution.failures import failure_of
-from memloc.execution.job import Job
-from memloc.execution.progress import Silent
-from memloc.execution.queue import CannotGoOn, JobQueue
-from memloc.store.store import Store
+from memloc.engine.failures import failure_of
+from memloc.engine.job import Job
+from memloc.engine.progress import Silent
+from memloc.engine.queue import CannotGoOn, JobQueue
+from memloc.engine.store.store import Store
 
 
 def job(title: str, *needs: Job, cost: float = 1.0, group: str | None = None) -> Job:

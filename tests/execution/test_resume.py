@@ -25,13 +25,13 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.data.load import load_task
-from memloc.execution.inputs import context_for, forget_context, resume_point
-from memloc.execution.job import Job, run_job
-from memloc.execution.plan import Planner
-from memloc.execution.plan_control import ControlPlanner
-from memloc.execution.tasks import write_task
+from memloc.engine.inputs import context_for, forget_context, resume_point
+from memloc.engine.job import Job, run_job
+from memloc.engine.plan import Planner
+from memloc.engine.plan_control import ControlPlanner
+from memloc.engine.store.store import Store
+from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
-from memloc.store.store import Store
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 LAYERS = 2
@@ -39,8 +39,8 @@ NEVER = 1e9
 CHILD = """
 import json, sys, time
 from pathlib import Path
-from memloc.execution.job import Job, run_job
-from memloc.store.store import Store
+from memloc.engine.job import Job, run_job
+from memloc.engine.store.store import Store
 
 values = json.loads(sys.stdin.read())
 values["needs"] = {role: tuple(need) for role, need in values["needs"].items()}

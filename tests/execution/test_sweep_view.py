@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from memloc.execution.job import Job
-from memloc.execution.local import LocalExecutor
-from memloc.execution.sweep_view import (
+from memloc.engine.job import Job
+from memloc.engine.local import LocalExecutor
+from memloc.engine.store.store import Store
+from memloc.engine.sweep_view import (
     LIKE_IT,
     SweepLog,
     SweepTable,
@@ -20,7 +21,6 @@ from memloc.execution.sweep_view import (
     make_sweep_progress,
     one_line,
 )
-from memloc.store.store import Store
 
 STAMP = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \[(\d+:)?\d+:\d\d\] ")
 

@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from memloc.execution.job import Job
-from memloc.execution.tally import STATES, Left, Rates, Tally, duration, in_order, setup_of
+from memloc.engine.job import Job
+from memloc.engine.tally import STATES, Left, Rates, Tally, duration, in_order, setup_of
 
 
 class Clock:

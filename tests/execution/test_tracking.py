@@ -16,14 +16,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from memloc.engine import tracking
+from memloc.engine.job import Job
+from memloc.engine.progress import Progress, Silent
+from memloc.engine.store.store import Store
+from memloc.engine.sweep_view import SweepLog
+from memloc.engine.tracker_process import TrackerError, TrackerProcess
+from memloc.engine.tracking import Tracked, make_tracked
 from memloc.errors import MemlocError
-from memloc.execution import tracking
-from memloc.execution.job import Job
-from memloc.execution.progress import Progress, Silent
-from memloc.execution.sweep_view import SweepLog
-from memloc.execution.tracker_process import TrackerError, TrackerProcess
-from memloc.execution.tracking import Tracked, make_tracked
-from memloc.store.store import Store
 
 SPLITS = ("train", "noisy", "clean", "validation")
 

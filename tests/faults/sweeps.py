@@ -16,7 +16,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from memloc.execution.journal import read_journal
+from memloc.engine.journal import read_journal
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 NAME = "faults"
@@ -72,7 +72,7 @@ class Sweep:
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Begin, in a process group of its own."""
-        command = [sys.executable, "-m", "memloc.cli", "sweep", str(self.experiment)]
+        command = [sys.executable, "-m", "memloc", "sweep", str(self.experiment)]
         return subprocess.Popen(
             [*command, "--runs", str(self.runs), "--json", *self.options, *options],
             stdout=subprocess.PIPE,

@@ -17,13 +17,13 @@ import torch
 from memloc.config import ShapleyConfig, TechniquesConfig
 from memloc.data.encode import Encoded, encode
 from memloc.errors import ModelError, StoreError
-from memloc.methods import find_method
-from memloc.methods.base import Context
-from memloc.methods.swapping import swap_all_windows
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, share_embeddings
 from memloc.models.on_demand import ALIGNMENT, LayersOnDemand
 from memloc.models.states import states_of
+from memloc.techniques import find_method
+from memloc.techniques.base import Context
+from memloc.techniques.swapping import swap_all_windows
 from tests.conftest import labelled_rows, make_texts
 from tests.tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer
 

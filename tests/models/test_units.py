@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from memloc.config import Unit
 from memloc.data.encode import Encoded, encode
 from memloc.errors import ModelError
-from memloc.methods.swapping import expected_block_passes, swap_all_windows
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec
 from memloc.models.on_demand import LayersOnDemand
 from memloc.models.units import ATTENTION, mixed_block, mixed_stack, unit_problem
+from memloc.techniques.swapping import expected_block_passes, swap_all_windows
 from tests.oracles import swapping as oracle
 from tests.tiny_models import ARCHITECTURES, tiny_model, tiny_tokenizer
 

@@ -28,9 +28,9 @@ from memloc.analysis.windows import (
 )
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.task import Task
-from memloc.explain.centroids import centroid_events
-from memloc.report.summary import summarise_run
-from memloc.results import with_texts, write_results
+from memloc.results.folder import with_texts, write_results
+from memloc.results.summary import summarise_run
+from memloc.techniques.centroids import centroid_events
 
 CLASSES = ("animals", "plants", "stones")
 EPOCHS = 6

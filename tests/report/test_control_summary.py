@@ -9,8 +9,8 @@ import pytest
 
 from memloc.analysis.control import CELL, accuracy_table
 from memloc.config import ControlRunConfig, TechniquesConfig, Unit
-from memloc.execution.job import Job
-from memloc.report.control_summary import estimate_words, summarise_control
+from memloc.engine.job import Job
+from memloc.results.control_summary import estimate_words, summarise_control
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]
 

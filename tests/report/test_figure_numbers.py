@@ -221,7 +221,7 @@ def test_a_task_has_the_same_look_whatever_else_is_drawn() -> None:
 
 def test_no_two_tasks_look_alike() -> None:
     from memloc.data.builtin import BUILTIN_TASKS
-    from memloc.data.catalogue import PAPER_TASKS
+    from memloc.paper.catalogue import PAPER_TASKS
 
     tasks = [*PAPER_TASKS, *BUILTIN_TASKS, *(f"own{number}" for number in range(40))]
     looks = task_looks(tasks)

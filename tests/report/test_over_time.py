@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.analysis.run_folders import ResultsError
 from memloc.report.figures import over_time
 from memloc.report.figures.data import read_figure_data
-from memloc.report.over_time import show_over_time, summarise_checkpoints
 from memloc.report.page_data import page_data
+from memloc.results.over_time import show_over_time, summarise_checkpoints
+from memloc.results.run_folders import ResultsError
 from tests.report.folders import write_full_run
 from tests.report.over_time_folders import (
     EPOCHS,

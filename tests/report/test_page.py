@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from memloc.cli_report import write_beside
+from memloc.cli.report import write_beside
 from memloc.report.page import PARTS, SCRIPTS, json_for_script, render, write_report
 from memloc.report.page_data import page_data
-from memloc.results import write_results
+from memloc.results.folder import write_results
 from tests.conftest import assert_one_sentence
 from tests.report.folders import HOSTILE, change_summary, write_full_localised, write_full_run
 from tests.result_folders import write_run
@@ -233,7 +233,7 @@ def test_open_shows_the_report_in_the_browser_of_the_user(folder: Path, tmp_path
     browser, seen = tmp_path / "browser", tmp_path / "seen"
     browser.write_text(f'#!/bin/sh\necho "$1" > {seen}\n')
     browser.chmod(0o755)
-    command = [sys.executable, "-m", "memloc.cli", "report", str(folder), "--open"]
+    command = [sys.executable, "-m", "memloc", "report", str(folder), "--open"]
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "BROWSER": str(browser)}
     )

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memloc.analysis.run_folders import ResultsError, find_results
 from memloc.analysis.windows import all_windows
 from memloc.report.page_data import page_data, size_of
 from memloc.report.page_examples import DETAILS, LOWEST, STEPS, visible
 from memloc.report.page_run import run_data
+from memloc.results.run_folders import ResultsError, find_results
 from tests.report.folders import (
     HOSTILE,
     NEAR_CEILING,

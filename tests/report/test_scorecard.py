@@ -11,20 +11,20 @@ import pytest
 from rich.console import Console
 from scipy.stats import spearmanr
 
-from memloc.analysis.binarised import compare_binarised
-from memloc.analysis.claims import CLAIMS, check_claims
-from memloc.analysis.grid import Grid, read_grid
-from memloc.analysis.grid_agreement import agreement_table
-from memloc.analysis.verdicts import Claim, Finding, Measured, above
-from memloc.report.agreement_view import show_agreement, show_binarised
-from memloc.report.grid_words import binarised_data, grid_data, grid_title, records
-from memloc.report.scorecard import (
+from memloc.paper.claims import CLAIMS, check_claims
+from memloc.paper.scorecard import (
     scorecard_data,
     scorecard_markdown,
     show_scorecard,
     shown_value,
     summary_line,
 )
+from memloc.paper.verdicts import Claim, Finding, Measured, above
+from memloc.report.agreement_view import show_agreement, show_binarised
+from memloc.results.binarised import compare_binarised
+from memloc.results.grid import Grid, read_grid
+from memloc.results.grid_agreement import agreement_table
+from memloc.results.grid_words import binarised_data, grid_data, grid_title, records
 from tests.result_folders import straight, write_run, write_twins
 
 TASKS = ("one", "two", "three", "four", "five")

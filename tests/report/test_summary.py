@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from memloc.analysis.windows import all_windows, error_matrix, layer_weights
-from memloc.report.summary import sample_examples, summarise_methods
 from memloc.report.terminal import heat_map, profiles
-from memloc.report.words import caveats, interpret
+from memloc.results.narrative import caveats, interpret
+from memloc.results.summary import sample_examples, summarise_methods
 
 
 def windows(n: int, error) -> pd.DataFrame:

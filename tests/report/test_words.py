@@ -10,7 +10,7 @@ import pytest
 
 from memloc.analysis.agreement import compare_profiles
 from memloc.analysis.windows import centre_of_gravity
-from memloc.report.words import agreement, caveats, interpret, lead_technique
+from memloc.results.narrative import agreement, caveats, interpret, lead_technique
 
 RISING, FALLING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
 NEARLY_RISING = [1.0, 2.0, 3.0, 4.0, 6.0, 5.0]

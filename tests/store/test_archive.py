@@ -15,10 +15,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from memloc.engine.store.archive import export_results, import_archive
+from memloc.engine.store.inventory import entries, verify
+from memloc.engine.store.store import Store, _sha256
 from memloc.errors import StoreError
-from memloc.store.archive import export_results, import_archive
-from memloc.store.inventory import entries, verify
-from memloc.store.store import Store, _sha256
 from tests.store.artefacts import (
     change_json,
     make_older,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from memloc.engine.store.garbage import find_garbage, planned_artefacts, remove_garbage
+from memloc.engine.store.inventory import entries
+from memloc.engine.store.store import Store
 from memloc.errors import StoreError
-from memloc.store.garbage import find_garbage, planned_artefacts, remove_garbage
-from memloc.store.inventory import entries
-from memloc.store.store import Store
 from tests.store.artefacts import (
     make_older,
     write_data,
@@ -127,7 +127,7 @@ def test_rubbish_goes_and_work_in_progress_stays(runs: Path) -> None:
     program = f"""
 import os, signal
 from pathlib import Path
-from memloc.store.store import Store
+from memloc.engine.store.store import Store
 with Store(Path({str(store.root)!r})).write("kind", "k", {{}}) as draft:
     draft.json("value.json", 1)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from memloc.engine.kinds import KINDS as JOB_KINDS
+from memloc.engine.store import contents
+from memloc.engine.store.inventory import Describer, entries, open_store, set_aside, verify
+from memloc.engine.store.store import Store
 from memloc.errors import StoreError
-from memloc.execution.kinds import KINDS as JOB_KINDS
-from memloc.store import contents
-from memloc.store.inventory import Describer, entries, open_store, set_aside, verify
-from memloc.store.store import Store
 from tests.store.artefacts import change_json, write_data, write_training, write_window
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from memloc.engine.store.leases import Claims, machine, process_start
+from memloc.engine.store.store import Store
 from memloc.errors import StoreError
-from memloc.store.leases import Claims, machine, process_start
-from memloc.store.store import Store
 
 KEY = "0" * 32
 
@@ -192,8 +192,8 @@ def test_a_suspended_writer_that_finishes_late_changes_nothing(tmp_path: Path) -
     code = """
 import sys, time
 from pathlib import Path
-from memloc.store.store import Store
-from memloc.store.leases import Claims
+from memloc.engine.store.store import Store
+from memloc.engine.store.leases import Claims
 store = Store(Path(sys.argv[1]))
 store.claims = Claims(store.root, lease=1.0)
 with store.claims.hold("train", "0" * 32) as ours:

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 import torch
 
+from memloc.engine.store.store import Store, key_of
 from memloc.errors import StoreError
-from memloc.store.store import Store, key_of
 
 
 def write_one(store: Store, key: str = "k") -> None:
@@ -110,7 +110,7 @@ def test_a_writer_killed_at_work_leaves_no_artefact_and_its_draft_is_swept(tmp_p
     program = f"""
 import os, signal
 from pathlib import Path
-from memloc.store.store import Store
+from memloc.engine.store.store import Store
 with Store(Path({str(tmp_path)!r})).write("kind", "k", {{}}) as draft:
     draft.json("value.json", 1)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from memloc.engine.store.archive import import_archive
 from memloc.errors import StoreError
-from memloc.store.archive import import_archive
 
 KEY = "0123456789abcdef" * 2
 GOOD = f"store/train/{KEY}/outcome.json"
@@ -154,7 +154,7 @@ def test_many_small_files_count_together(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memloc.store.unpack.MOST_FILES", 4)
+    monkeypatch.setattr("memloc.engine.store.unpack.MOST_FILES", 4)
     names = [GOOD.replace("outcome", f"n{index}") for index in range(5)]
     refused(archive(tmp_path / "a.tar", *map(member, names)), "more than 4 files")
 

@@ -17,12 +17,12 @@ import torch
 from memloc.analysis.windows import Window
 from memloc.config import TrainingConfig
 from memloc.data.encode import Encoded, encode
+from memloc.engine.store.store import Store
 from memloc.errors import StoreError
-from memloc.methods.base import Context
-from memloc.methods.retraining import Retraining
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec
-from memloc.store.store import Store
+from memloc.techniques.base import Context
+from memloc.techniques.retraining import Retraining
 from memloc.training import resume as resuming
 from memloc.training.control import HiddenTask
 from memloc.training.learners import HeadOnly, WholeModel
@@ -387,7 +387,7 @@ def test_a_full_disk_ends_neither_the_training_nor_the_state_before(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("memloc.store.store.Draft.json", full)
+        patch.setattr("memloc.engine.store.store.Draft.json", full)
         with pytest.raises(StoreError, match="No space left"), store.write("kind", "key", {}):
             pass
         _, fractions = train_until(whole_model, store, 3)

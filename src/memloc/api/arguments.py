@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memloc.cli_options import (
+from memloc.cli.options import (
     check_workers,
     parse_bytes,
     parse_names,
@@ -22,7 +22,7 @@ from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
     from memloc.config import TechniquesConfig
-    from memloc.execution.progress import Progress
+    from memloc.engine.progress import Progress
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 _SWITCHES = {
@@ -198,7 +198,7 @@ def progress_of(progress: bool | Progress) -> Progress:
     """
     from rich.console import Console
 
-    from memloc.execution.progress import Silent, TerminalProgress, make_progress
+    from memloc.engine.progress import Silent, TerminalProgress, make_progress
 
     if not isinstance(progress, bool):
         methods = ("showing", "start", "advance", "finish", "fail", "drop", "note")

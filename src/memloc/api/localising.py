@@ -36,15 +36,15 @@ from memloc.config import (
     TrainingConfig,
     Unit,
 )
+from memloc.engine.costs import passes
+from memloc.engine.job import Job, peak_memory
+from memloc.engine.progress import Progress
 from memloc.errors import MemlocError
-from memloc.execution.costs import passes
-from memloc.execution.job import Job, peak_memory
-from memloc.execution.progress import Progress
-from memloc.explain import possible_parts
-from memloc.methods import check_unit, find_method, usable_methods
-from memloc.methods.base import Context, Tables
-from memloc.report.summary import finish, summarise_methods
-from memloc.results import with_texts
+from memloc.results.folder import with_texts
+from memloc.results.summary import finish, summarise_methods
+from memloc.techniques import check_unit, find_method, usable_methods
+from memloc.techniques.base import Context, Tables
+from memloc.techniques.explain import possible_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -262,7 +262,7 @@ def _technique(
 def _explanation(
     context: Context, part: str, report: Callable[[float], None]
 ) -> tuple[Tables, dict[str, Any]]:
-    module = importlib.import_module(f"memloc.explain.{part}")
+    module = importlib.import_module(f"memloc.techniques.{part}")
     tables: Tables = module.explain(context, report)
     return tables, {}
 

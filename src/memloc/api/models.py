@@ -159,7 +159,7 @@ def load_pretrained(
         ModelError: If it cannot be loaded.
     """
     from memloc.config import ModelConfig
-    from memloc.execution.plan import FROZEN_SEED
+    from memloc.engine.plan import FROZEN_SEED
     from memloc.models.load import load_classifier
     from memloc.models.names import resolve
 

@@ -9,7 +9,7 @@ import torch
 from memloc.api.prepared import WORDS, Opened
 from memloc.config import TechniquesConfig
 from memloc.errors import MemlocError
-from memloc.methods import declared, pooling_allows
+from memloc.techniques import declared, pooling_allows
 
 _SWAPPED = ("bottom_swapped", "top_swapped")
 

@@ -36,12 +36,12 @@ from memloc.api.tokenisers import (
 from memloc.api.untouched import own_settings, untouched
 from memloc.config import PairFormat, TechniquesConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode
+from memloc.engine.localisation import class_numbers
+from memloc.engine.plan import FROZEN_SEED
 from memloc.errors import DataError
-from memloc.execution.plan import FROZEN_SEED
-from memloc.localisation import class_numbers
-from memloc.methods.base import Context, MethodFailed, Role, StatesOf
 from memloc.models.blocks import BlockModel
 from memloc.models.states import states_of
+from memloc.techniques.base import Context, MethodFailed, Role, StatesOf
 from memloc.training.evaluate import predict_logits
 from memloc.training.learners import HeadOnly
 from memloc.training.loop import TrainingData, fine_tune
@@ -79,7 +79,7 @@ def prepare(
     seed: int = 1,
     cache_memory: str | int = "1GB",
 ) -> Iterator[Context]:
-    """Models and data in the form that `memloc.techniques` take; arguments as for `localise`.
+    """Models and data in the form that `memloc.api.single` take; arguments as for `localise`.
 
     Inside the ``with`` the models belong to memloc; afterwards they are as they were.
 
@@ -88,7 +88,7 @@ def prepare(
         >>> with memloc.prepare(
         ...     **models, tokenizer=tok, data=df, original_label="gold"
         ... ) as context:
-        ...     found = memloc.techniques.swapping(context, window_sizes=[1])
+        ...     found = memloc.api.single.swapping(context, window_sizes=[1])
         >>> found.windows["size"].tolist()
         [1, 1, 1, 3]
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memloc.analysis.run_folders import ResultsError, damaged, look_through
 from memloc.api.arguments import path_of, spoken
 from memloc.errors import MemlocError, StoreError, suggest
-from memloc.results import ARTEFACTS, check_folder, write_results
+from memloc.results.folder import ARTEFACTS, check_folder, write_results
+from memloc.results.run_folders import ResultsError, damaged, look_through
 
 if TYPE_CHECKING:
     from memloc.api.plots import Plots

@@ -37,8 +37,8 @@ from memloc.config import (
     TrainingConfig,
     Unit,
 )
+from memloc.engine.progress import Progress
 from memloc.errors import DataError, MemlocError, StoreError
-from memloc.execution.progress import Progress
 
 
 def run(
@@ -173,9 +173,9 @@ def run(
     Raises:
         MemlocError: If something that was given cannot be used.
     """
-    from memloc.experiment import run as run_experiment
-    from memloc.methods import check_method_names
+    from memloc.engine.experiment import run as run_experiment
     from memloc.models.names import known_training
+    from memloc.techniques import check_method_names
 
     files: dict[str, str] = {}
     with spoken(files):

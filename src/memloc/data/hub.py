@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memloc.data.hub_access import hub_answers
 from memloc.errors import DataError
-from memloc.hub import hub_answers
 
 CONVERTED = "refs/convert/parquet"
 """The branch on which the hub keeps Parquet copies, one folder per configuration.

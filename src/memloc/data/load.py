@@ -8,11 +8,11 @@ from pathlib import Path
 from memloc.config import DataConfig
 from memloc.data.files import load_file
 from memloc.data.noise import known_noise, perturb
-from memloc.data.paper import PAPER_TASKS, load_paper
 from memloc.data.subset import binarise, check_limit, limit
 from memloc.data.tables import SUFFIXES, data_suffix
 from memloc.data.task import Task
 from memloc.errors import DataError, suggest
+from memloc.paper.tasks import PAPER_TASKS, load_paper
 
 BUILTIN_SIZE = 400
 """Training examples of a built-in task, unless a limit says otherwise."""

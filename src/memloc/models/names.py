@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from memloc.config import ModelConfig
+from memloc.data.hub_access import hub_answers
 from memloc.errors import ModelError, suggest
-from memloc.hub import hub_answers
 from memloc.models.minilm import minilm_folder
 
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from memloc.analysis.windows import half_window
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError, StoreError
-from memloc.methods.base import Role, StatesOf
 from memloc.models.blocks import Batch, BlockModel
+from memloc.techniques.base import Role, StatesOf
 
 BATCH = 32
 Report = Callable[[float], None]

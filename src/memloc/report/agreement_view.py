@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.analysis.binarised import SHIFTS, Binarised
 from memloc.analysis.correlation import FEWEST
-from memloc.analysis.grid import Grid
-from memloc.analysis.grid_agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
-from memloc.report.grid_words import grid_title
+from memloc.results.binarised import SHIFTS, Binarised
+from memloc.results.grid import Grid
+from memloc.results.grid_agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
+from memloc.results.grid_words import grid_title
 
 WIDTH = 80
 CELL = 14

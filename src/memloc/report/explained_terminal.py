@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.report.explained import SWAPPED
+from memloc.results.explained import SWAPPED
 
 WIDTH = 41
 LOWEST, HIGHEST = -0.25, 1.25

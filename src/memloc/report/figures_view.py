@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.report.grid_words import grid_title
+from memloc.results.grid_words import grid_title
 
 if TYPE_CHECKING:
     from memloc.report.figures.data import FigureData

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from memloc.config import DEFAULT_METHODS, TrainingConfig
 from memloc.data.load import TaskInfo
-from memloc.methods import declared, is_plugin, method_names
 from memloc.models.names import KNOWN_MODELS
-from memloc.plugins import PluginFailed, origin
+from memloc.techniques import declared, is_plugin, method_names
+from memloc.techniques.plugins import PluginFailed, origin
 
 SOURCES = {
     "built-in": "Built-in: generated, no download",

@@ -15,9 +15,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from memloc.analysis.run_folders import ResultsError
 from memloc.report.page_data import page_data
-from memloc.results import REPORT
+from memloc.results.folder import REPORT
+from memloc.results.run_folders import ResultsError
 
 PARTS = Path(__file__).parent / "page"
 SCRIPTS = (

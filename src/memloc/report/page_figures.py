@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memloc.report.words import (
+from memloc.results.narrative import (
     acting,
     clean_lost,
     found_something,

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.run_folders import RunFolder, unit_of
 from memloc.config import PARTS
-from memloc.report.explained import summarise_explanation
-from memloc.report.over_time import summarise_checkpoints
 from memloc.report.page_examples import (
     DETAILS,
     Detail,
@@ -27,7 +24,10 @@ from memloc.report.page_examples import (
 from memloc.report.page_figures import key_figures
 from memloc.report.page_tables import Result, View, naming, read_result, rounded
 from memloc.report.reproduce import command_of
-from memloc.report.summary import summarise_methods
+from memloc.results.explained import summarise_explanation
+from memloc.results.over_time import summarise_checkpoints
+from memloc.results.run_folders import RunFolder, unit_of
+from memloc.results.summary import summarise_methods
 
 CURVES = (
     ("memorised", "noisy"),

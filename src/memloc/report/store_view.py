@@ -14,9 +14,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from memloc.store.garbage import Garbage
-from memloc.store.inventory import Describer, Entry
-from memloc.store.store import Store
+from memloc.engine.store.garbage import Garbage
+from memloc.engine.store.inventory import Describer, Entry
+from memloc.engine.store.store import Store
 
 LOG_EVERY = 15.0
 """Seconds between two lines in a log."""

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.report.explained_terminal import show_explanation, show_generalisation
-from memloc.report.over_time import show_over_time
-from memloc.report.words import clean_lost, of_all, part_of, undone_by_all
+from memloc.results.narrative import clean_lost, of_all, part_of, undone_by_all
+from memloc.results.over_time import show_over_time
 
 WIDTH = 80
 BAR = 24

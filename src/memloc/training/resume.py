@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from safetensors import SafetensorError
 
+from memloc.engine.store.store import MANIFEST, TEMPORARY, Store, key_of, library_versions
 from memloc.errors import StoreError
-from memloc.store.store import MANIFEST, TEMPORARY, Store, key_of, library_versions
 
 if TYPE_CHECKING:
     from torch import Tensor

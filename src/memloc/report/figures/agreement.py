@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.image import AxesImage
 
 from memloc.analysis.correlation import FEWEST, mean_correlation
-from memloc.analysis.grid_agreement import LAYER_WEIGHTS, M_COG, Pair, model_pairs, technique_pairs
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
+from memloc.results.grid_agreement import LAYER_WEIGHTS, M_COG, Pair, model_pairs, technique_pairs
 
 COLOURS = "RdBu"
 """Red for −1, blue for 1: also told apart by people who cannot tell red from green."""

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memloc.analysis.binarised import compare_twins
-from memloc.analysis.control_results import read_controls
-from memloc.analysis.grid import Grid, read_grid
-from memloc.analysis.run_folders import RunFolder, find_runs, look_through
 from memloc.report.figures.names import (
     LONGEST,
     TASK_NAMES,
@@ -29,6 +25,10 @@ from memloc.report.figures.palette import (
     task_order,
     technique_looks,
 )
+from memloc.results.binarised import compare_twins
+from memloc.results.control_results import read_controls
+from memloc.results.grid import Grid, read_grid
+from memloc.results.run_folders import RunFolder, find_runs, look_through
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from memloc.analysis.grid_agreement import IN_PRINT
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import Look
 from memloc.report.figures.panels import (
@@ -20,6 +19,7 @@ from memloc.report.figures.panels import (
     marks,
 )
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
+from memloc.results.grid_agreement import IN_PRINT
 
 PAIRS = {
     "centroids": ("initiation", "crossing"),

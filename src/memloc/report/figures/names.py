@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from memloc.analysis.paper_numbers import paper_name
+from memloc.paper.numbers import paper_name
 
 TASK_NAMES = {
     "wic": "WiC",

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from memloc.report.figures.data import FigureData, Picture
 from memloc.report.figures.panels import fitting, layer_ticks
 from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
-from memloc.report.over_time import CENTRES
+from memloc.results.over_time import CENTRES
 
 SIDE_BY_SIDE = 6
 COLUMNS = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from memloc.data.builtin import BUILTIN_TASKS
-from memloc.data.catalogue import PAPER_TASKS
+from memloc.paper.catalogue import PAPER_TASKS
 
 OTHER = "other"
 CATEGORIES = {

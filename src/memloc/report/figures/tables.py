@@ -11,7 +11,11 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
-from memloc.analysis.grid_agreement import (
+from memloc.paper.numbers import paper_name
+from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
+from memloc.report.figures.palette import CATEGORIES, category
+from memloc.report.figures.print_table import MISSING, Section, print_table
+from memloc.results.grid_agreement import (
     ALL_MODELS,
     DEPTHS,
     IN_PRINT,
@@ -19,10 +23,6 @@ from memloc.analysis.grid_agreement import (
     mean_centres,
     score_pairs,
 )
-from memloc.analysis.paper_numbers import paper_name
-from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
-from memloc.report.figures.palette import CATEGORIES, category
-from memloc.report.figures.print_table import MISSING, Section, print_table
 
 SIZES = {
     "BERT": (768, "85M"),

@@ -1,0 +1,255 @@
+"""`memloc localise`: models that are already fine-tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+
+from memloc.cli.options import (
+    MODEL,
+    TECHNIQUES,
+    TRAINING,
+    Blocks,
+    CacheMemory,
+    DeviceOption,
+    Explain,
+    FrozenDropout,
+    GradientNorm,
+    GradientObjective,
+    Json,
+    KeepClean,
+    LabelColumn,
+    LowMemory,
+    MaxTokens,
+    OriginalColumn,
+    PairColumn,
+    PerExample,
+    ProbeEpochs,
+    ProbeSeeds,
+    RetrainEpochs,
+    RetrainTail,
+    Set,
+    ShapleyError,
+    ShapleyOrders,
+    TextColumn,
+    TrustCode,
+    Undivided,
+    UnitOption,
+    WindowSizes,
+    check_workers,
+    option,
+    parse_bytes,
+    parse_names,
+    techniques_from,
+)
+from memloc.cli.output import interruptible, make_console, print_json, report_failures
+from memloc.cli.report import Open, open_report, tell_report, write_beside
+from memloc.config import (
+    Dtype,
+    ModelConfig,
+    PairFormat,
+    TrainingConfig,
+)
+from memloc.errors import MemlocError
+
+
+def localise_command(
+    memorised: Annotated[
+        str,
+        option(
+            "--memorised", "Model fine-tuned on the labels in the data (directory or hub name)."
+        ),
+    ],
+    original: Annotated[
+        str, option("--original", "The same model fine-tuned on the original labels.")
+    ],
+    data: Annotated[
+        Path,
+        option(
+            "--data", "File with text, label (as trained), original_label; text_pair for pairs."
+        ),
+    ],
+    out: Annotated[Path, option("--out", "Folder for the result tables.")],
+    pretrained: Annotated[
+        str | None,
+        option(
+            "--pretrained", "The model before fine-tuning; all techniques but swapping need it."
+        ),
+    ] = None,
+    near_ceiling: Annotated[
+        str | None,
+        option(
+            "--near-ceiling",
+            "The memorised model when it had just learned the labels, for gradients "
+            "(default: --memorised).",
+        ),
+    ] = None,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    original_label_column: OriginalColumn = None,
+    pairs: Annotated[
+        PairFormat,
+        option(
+            "--pairs",
+            "native: the tokeniser's way; joined: one text with a separator (the paper).",
+            MODEL,
+        ),
+    ] = "native",
+    blocks: Blocks = None,
+    trust_remote_code: TrustCode = False,
+    max_tokens: MaxTokens = None,
+    dtype: Annotated[
+        Dtype, option("--dtype", "Of matrix products; weights stay float32.", MODEL)
+    ] = "float32",
+    device: DeviceOption = "auto",
+    learning_rate: Annotated[
+        float | None, option("--learning-rate", "For retraining windows.", TRAINING)
+    ] = None,
+    batch_size: Annotated[
+        int | None, option("--batch-size", "Examples per step of retraining.", TRAINING)
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        option("--epochs", "For the head that is put on the pre-trained model.", TRAINING),
+    ] = None,
+    seed: Annotated[
+        int, option("--seed", "Chooses clean examples, and the order of retraining.", TRAINING)
+    ] = 1,
+    methods: Annotated[
+        str | None,
+        option(
+            "--methods",
+            "Techniques, comma-separated (default: all with --pretrained, else swapping).",
+            TECHNIQUES,
+        ),
+    ] = None,
+    window_sizes: WindowSizes = None,
+    unit: UnitOption = "layer",
+    retrain_epochs: RetrainEpochs = 5,
+    retrain_tail: RetrainTail = "norm+head",
+    frozen_dropout: FrozenDropout = False,
+    gradient_objective: GradientObjective = "nll",
+    gradient_norm: GradientNorm = "L1",
+    keep_clean: KeepClean = False,
+    undivided: Undivided = False,
+    per_example: PerExample = False,
+    probe_seeds: ProbeSeeds = 5,
+    probe_epochs: ProbeEpochs = 100,
+    shapley_error: ShapleyError = 0.01,
+    shapley_orders: ShapleyOrders = 400,
+    set_option: Set = None,
+    cache_memory: CacheMemory = "1GB",
+    low_memory: LowMemory = False,
+    explain: Explain = None,
+    workers: Annotated[
+        int | None,
+        option("--workers", "Processes for retraining, one thread each (default: cores)."),
+    ] = None,
+    open_it: Open = False,
+    as_json: Json = False,
+) -> None:
+    """Analyse models that are already fine-tuned: which layers hold the wrong labels?
+
+    Writes layers, windows, predictions, examples (.parquet) and more, and summary.json.
+
+    Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
+    """
+    techniques = techniques_from(locals())
+    import time
+
+    from memloc.models.names import known_training
+    from memloc.techniques import check_method_names
+
+    names = None if methods is None else parse_names(methods)
+    check_method_names(names or ())
+    training = TrainingConfig.make(**known_training(pretrained or "")).replace(
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        epochs=epochs,
+        max_tokens=max_tokens,
+        dtype=dtype,
+    )
+    check_workers(workers)
+    if not 0 <= seed < 2**32:
+        raise MemlocError(
+            f"--seed {seed} is not possible; give a whole number from 0 to {2**32 - 1}"
+        )
+    memory = parse_bytes(cache_memory)
+    if not data.exists():
+        raise MemlocError(f"there is no file {data}; check --data")
+    started = time.perf_counter()
+    from memloc.engine.device import pick_device
+    from memloc.engine.job import one_thread
+    from memloc.engine.local import default_workers
+    from memloc.engine.localisation import Given, localise_folders, possible_methods
+    from memloc.engine.progress import make_progress
+    from memloc.report.terminal import show_files, show_localisation
+    from memloc.results.folder import check_folder, write_results
+
+    def model_config(name: str) -> ModelConfig:
+        return ModelConfig.make(
+            name=name, blocks=blocks, pair_format=pairs, trust_remote_code=trust_remote_code
+        )
+
+    check_folder(out)
+    given = Given(
+        model_config(memorised),
+        model_config(original),
+        None if pretrained is None else model_config(pretrained),
+        None if near_ceiling is None else model_config(near_ceiling),
+    )
+    names = names or possible_methods(given)
+    place = pick_device(device)
+    if workers is None:  # other processes must load everything again: worth it for many windows
+        workers = default_workers(place) if "retraining" in names else 1
+    settings = {
+        "memorised": memorised, "original": original, "pretrained": pretrained,
+        "near_ceiling": near_ceiling, "data": str(data), "text_column": text_column,
+        "pair_column": pair_column, "label_column": label_column,
+        "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
+        "training": training.model_dump(), "seed": seed, "device": device, "methods": names,
+        "techniques": techniques.model_dump(mode="json"), "explain": explain,
+    }  # fmt: skip
+    used: list[tuple[str, str]] = []
+    with (
+        one_thread(),
+        interruptible("finished parts are kept, the same command goes on"),
+    ):
+        summary, tables = localise_folders(
+            given,
+            data,
+            names,
+            {
+                "text_column": text_column,
+                "pair_column": pair_column,
+                "label_column": label_column,
+                "original_label_column": original_label_column,
+            },
+            training=training,
+            techniques=techniques,
+            seed=seed,
+            device=place,
+            work=out / "store",
+            workers=workers,
+            cache_memory=memory,
+            low_memory=low_memory,
+            progress=make_progress(Console(stderr=True)),
+            explain=explain,
+            used=used,
+        )
+        write_results(out, tables, summary, settings, used)
+        report = write_beside(out)
+    if report and open_it:
+        open_report(report)
+    if as_json:
+        print_json({**summary, "folder": str(out), "report": report and str(report)})
+        report_failures(summary)
+        return
+    console = make_console()
+    show_localisation(summary, console)
+    show_files(str(out), console, None, time.perf_counter() - started)
+    tell_report(report, console, open_it)
+    report_failures(summary)

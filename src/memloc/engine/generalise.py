@@ -1,0 +1,173 @@
+"""Generalisation scores of a run: as many half-splits as are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from memloc.analysis.generalisation import (
+    Splits,
+    detection,
+    memorisation_map,
+    standard_error,
+    task_score,
+)
+from memloc.config import GeneralisationConfig
+from memloc.data.task import Task
+from memloc.engine.executor import Executor
+from memloc.engine.job import Job
+from memloc.engine.progress import Progress
+from memloc.engine.queue import Artefact, Outcome
+from memloc.engine.store.store import DamagedArtefact, Store
+
+FIRST_ROUND, NEXT_ROUND = 10, 5
+"""Splits before it is asked whether they are enough, and between two such questions."""
+REPAIRS = 3
+"""How often damaged artefacts are computed anew before a run is given up."""
+
+
+@dataclass
+class HalfSplits:
+    """The half-splits of a run, of which perhaps not all are needed.
+
+    Attributes:
+        jobs: All that could be.
+        config: How many are enough.
+        task: The examples.
+    """
+
+    jobs: Sequence[Job]
+    config: GeneralisationConfig
+    task: Task
+    used: int = field(init=False)
+    enough: bool = False
+    repaired: int = 0
+
+    def __post_init__(self) -> None:
+        """Some are needed in any case."""
+        self.used = len(self.jobs)
+        if self.config.standard_error is not None:
+            self.used = min(self.used, FIRST_ROUND)
+
+    @property
+    def counted(self) -> Sequence[Job]:
+        """Those that count."""
+        return self.jobs[: self.used]
+
+    def following(self, store: Store, progress: Progress) -> Sequence[Job]:
+        """The next ones, or none if the standard error is small enough.
+
+        If one turns out damaged, all that count by now: what is left of them is not done again.
+
+        Raises:
+            DamagedArtefact: If that happens all the time.
+        """
+        limit = self.config.standard_error
+        if self.used == len(self.jobs) or limit is None or self.enough:
+            return ()
+        try:
+            error = standard_error(read_splits(store, self.counted, self.task))
+        except DamagedArtefact as damage:
+            if self.repaired == REPAIRS:
+                raise
+            self.repaired += 1
+            progress.note(str(damage).split(";")[0] + "; it is computed anew")
+            return self.counted
+        if error < limit:
+            self.enough = True
+            progress.note(
+                f"{self.used} half-splits of {self.task.name} are enough: "
+                f"standard error {error:.4f}"
+            )
+            return ()
+        following = self.jobs[self.used : self.used + NEXT_ROUND]
+        self.used += len(following)
+        return following
+
+
+def further_rounds(executor: Executor, halves: Sequence[HalfSplits], progress: Progress) -> Outcome:
+    """Compute splits until the standard error of all runs is small enough, or all are there.
+
+    How many it takes depends on the first so many splits alone, in their order, not on how fast
+    they are or which are in the store already.
+    """
+    computed, failed = 0, dict[Artefact, str]()
+    while jobs := [job for one in halves for job in one.following(executor.store, progress)]:
+        outcome = executor.execute(list({job.artefact: job for job in jobs}.values()), progress)
+        computed += outcome.computed
+        failed |= outcome.failed
+    return Outcome(computed, failed)
+
+
+def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:
+    """What was found for the splits that are in the store."""
+    inside, target = [], []
+    for job in jobs:
+        if store.has(*job.artefact):
+            found = store.open(*job.artefact).table("answers.parquet")
+            inside.append(found["inside"].to_numpy())
+            target.append(found["probability"].to_numpy())
+    shape = (len(inside), len(task.train))
+    return Splits(
+        np.array(inside, dtype=bool).reshape(shape), np.reshape(target, shape), len(task.labels)
+    )
+
+
+def collect_splits(
+    halves: HalfSplits, store: Store, tables: dict[str, pd.DataFrame]
+) -> dict[str, Any] | None:
+    """Add the memorisation map and what it cost to the tables; return a summary, if there is one.
+
+    Args:
+        halves: The splits.
+        store: Has their results.
+        tables: Get the map.
+    """
+    jobs, task = halves.counted, halves.task
+    splits = read_splits(store, jobs, task)
+    if not len(splits.inside):
+        return None
+    columns = ["example", "label", "original_label", "noisy"]
+    table = pd.concat([task.train[columns], memorisation_map(splits)], axis=1)
+    tables["memorisation_map"] = table
+    spent = [store.open(*j.artefact).manifest["costs"] for j in jobs if store.has(*j.artefact)]
+    row = {
+        "seed": jobs[0].identity["seed"],
+        "job": "generalisation",
+        "seconds": round(sum(cost["seconds"] for cost in spent), 3),
+        "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
+    }
+    tables["costs"] = pd.concat([tables["costs"], pd.DataFrame([row])], ignore_index=True)
+    return summarise(splits, table)
+
+
+def summarise(splits: Splits, table: pd.DataFrame) -> dict[str, Any]:
+    """Task score with its standard error, and how well wrong labels are found."""
+    noisy = table["noisy"].to_numpy()
+    # Of the same examples, so that the third is the difference of the first two.
+    both = table["counterfactual_memorisation"].notna().to_numpy()
+    scores = ("training_memorisation", "generalisation_score", "counterfactual_memorisation")
+    return {
+        "splits": len(splits.inside),
+        "score": _finite(task_score(splits)),
+        "standard_error": _finite(standard_error(splits)),
+        "never_held_out": int((table["times_out"] == 0).sum()),
+        "means": {
+            kind: {name: _mean(table.loc[rows, name]) for name in scores}
+            for kind, rows in (("noisy", noisy & both), ("clean", ~noisy & both))
+        },
+        "share_noisy": float(noisy.mean()),
+        "detection": detection(table, noisy),
+    }
+
+
+def _mean(values: pd.Series) -> float | None:
+    return _finite(float(values.mean()))
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

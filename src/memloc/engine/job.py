@@ -1,0 +1,141 @@
+"""A job: one artefact to be computed, described by data alone.
+
+A job can be sent to any process on any machine that sees the store. `identity` and the keys of what
+it `needs` determine the result and so the key; `where` says how to get at the inputs and does not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from memloc.engine.store.store import Store, key_of
+from memloc.training.resume import forget_states
+
+Report = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to compute.
+
+    Attributes:
+        kind: Which function computes it; also the folder in the store.
+        title: For people.
+        identity: JSON data that determines the result.
+        needs: Role to (kind, key) of the artefacts it reads.
+        where: JSON data on where to find inputs, without influence on the result.
+        cost: Rough size: passes of the data through the model, or where jobs on several data sets
+            or models are compared, floating-point operations.
+        group: Jobs that are shown together.
+    """
+
+    kind: str
+    title: str
+    identity: dict[str, Any]
+    needs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    where: dict[str, Any] = field(default_factory=dict)
+    cost: float = 1.0
+    group: str | None = None
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Everything that determines the result."""
+        return {**self.identity, "needs": {role: key for role, (_, key) in self.needs.items()}}
+
+    @cached_property
+    def key(self) -> str:
+        """Name of the artefact."""
+        return key_of(self.kind, self.inputs)
+
+    @property
+    def artefact(self) -> tuple[str, str]:
+        """Kind and key."""
+        return self.kind, self.key
+
+    def to_json(self) -> str:
+        """As text, for other processes: nothing that could run code is ever sent to them."""
+        return json.dumps(vars_of(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """The job that `to_json` wrote."""
+        values = json.loads(text)
+        values["needs"] = {role: (kind, key) for role, (kind, key) in values["needs"].items()}
+        return cls(**values)
+
+
+def vars_of(job: Job) -> dict[str, Any]:
+    """The fields of a job, without what is computed from them."""
+    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
+
+
+def run_job(job: Job, store: Store, report: Report) -> None:
+    """Compute a job in this process, on one thread, and store the result."""
+    compute = _function(job.kind)
+    started = time.perf_counter()
+    with one_thread():
+        write = compute(job, store, report)
+    costs = {"seconds": round(time.perf_counter() - started, 3), **write.costs}
+    with store.write(job.kind, job.key, job.inputs, costs) as draft:
+        for name, table in write.tables.items():
+            draft.table(f"{name}.parquet", table)
+        for name, tensors in write.tensors.items():
+            draft.tensors(f"{name}.safetensors", tensors)
+        for name, value in write.values.items():
+            draft.json(f"{name}.json", value)
+    forget_states(store, job.key)
+
+
+def _function(kind: str) -> Callable[[Job, Store, Report], Output]:
+    """What computes a kind of jobs; imported only now, as most of them bring torch."""
+    if kind == "nap":
+        from memloc.engine.nap import nap
+
+        return nap
+    from memloc.engine.kinds import KINDS
+
+    return KINDS[kind]
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread: results do not depend on the machine, parallelism comes from independent jobs.
+
+    On a busy machine, several threads that wait for each other are also far slower.
+    """
+    if "torch" not in sys.modules:
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@dataclass
+class Output:
+    """What a job leaves: written to the store in one go, after all computing is done."""
+
+    tables: dict[str, Any] = field(default_factory=dict)
+    tensors: Mapping[str, Any] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    costs: dict[str, Any] = field(default_factory=dict)
+
+
+def peak_memory() -> int:
+    """Largest resident size of this process so far, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -1,0 +1,426 @@
+"""From settings to jobs: models, then the techniques and explanations that look at them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+from memloc.analysis.windows import Window, chosen_windows
+from memloc.config import (
+    PAPER_SPLIT_RATE,
+    GeneralisationConfig,
+    ModelConfig,
+    RunConfig,
+    TechniquesConfig,
+    TrainingConfig,
+)
+from memloc.engine.checkpoints import with_checkpoints
+from memloc.engine.costs import passes
+from memloc.engine.device import pick_device
+from memloc.engine.job import Job
+from memloc.models.names import ModelSource
+from memloc.techniques import declared
+from memloc.techniques.explain import PARTS
+
+TRAIN_REVISION = 1
+"""Part of the key of trained models: raise it when the same settings would train another model."""
+STATES_REVISION = 1
+MODEL_REVISION = 4
+SPLIT_REVISION = 1
+SPEED_REVISION = 2
+SPLIT_SEED = 1
+"""Decides the halves; the same for all models, so that their scores are of the same examples."""
+SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
+FROZEN_SEED = 1
+"""Of the head of the frozen model: the same for all model seeds, so that they can share it."""
+Artefact = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class SeedJobs:
+    """The jobs of one model seed."""
+
+    seed: int
+    trainings: dict[str, Job]
+    """By state: original, memorised."""
+    methods: dict[str, Job]
+    """The job that has the result of a technique."""
+    explanations: dict[str, Job]
+    parts: tuple[Job, ...] = ()
+    """What those need."""
+    snapshots: tuple[Job, ...] = ()
+    """The models on their way."""
+    checkpoints: dict[int, SeedJobs] = field(default_factory=dict)
+    """By epoch; the last ones are jobs of the seed itself, as far as it has them."""
+
+    @property
+    def all(self) -> list[Job]:
+        """Those of the checkpoints too, in an order in which they could run."""
+        of_checkpoints = [job for one in self.checkpoints.values() for job in one.all]
+        results = (*self.methods.values(), *self.explanations.values())
+        return [*self.trainings.values(), *self.parts, *results, *self.snapshots, *of_checkpoints]
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """All jobs of a run."""
+
+    frozen: Job | None
+    seeds: tuple[SeedJobs, ...]
+    splits: tuple[Job, ...] = ()
+    """Half-splits, of which perhaps not all are needed; they are not among the `jobs`."""
+
+    @property
+    def jobs(self) -> list[Job]:
+        """In an order in which they could run one after another."""
+        trainings = [job for s in self.seeds for job in s.trainings.values()]
+        frozen = [] if self.frozen is None else [self.frozen]
+        # Seeds share the states of the frozen model.
+        parts = {job.key: job for s in self.seeds for job in s.parts}
+        results = [
+            job for s in self.seeds for job in (*s.methods.values(), *s.explanations.values())
+        ]
+        jobs = [*trainings, *frozen, *parts.values(), *results]
+        there = {job.key for job in jobs}
+        more = {job.key: job for s in self.seeds for job in s.all if job.key not in there}
+        return [*jobs, *more.values()]
+
+
+def model_job(config: ModelConfig, source: ModelSource) -> Job:
+    """Look at a model, before the rest can be planned."""
+    return Job(
+        "model",
+        "look at the model",
+        {
+            "fingerprint": source.fingerprint,
+            "blocks": config.blocks,
+            "revision": MODEL_REVISION,
+        },
+        where={"source": asdict(source), "trust_remote_code": config.trust_remote_code},
+    )
+
+
+@dataclass(frozen=True)
+class Planner:
+    """What all jobs on one data set and one pre-trained model have in common.
+
+    Attributes:
+        data: The prepared examples.
+        model: The configuration of the model.
+        source: The pre-trained model.
+        training: How models are fine-tuned, and windows retrained.
+        techniques: Settings of the techniques.
+        n_layers: Of the model.
+        where: Further data on where to compute, without influence on results.
+        given: Fine-tuned models that need no training, by role.
+        label: Added to the titles of jobs and groups, where there are many plans at once.
+        shared_label: Added to the titles of jobs that belong to no single trained model.
+        pass_cost: Of a pass of the data through the model, where those of many plans are compared.
+        epoch: After which the trained models are looked at; None: at the end.
+    """
+
+    data: Artefact
+    model: ModelConfig
+    source: ModelSource
+    training: TrainingConfig
+    techniques: TechniquesConfig
+    n_layers: int
+    where: dict[str, Any]
+    given: dict[str, ModelSource] = field(default_factory=dict)
+    label: str = ""
+    shared_label: str = ""
+    pass_cost: float = 1.0
+    epoch: int | None = None
+
+    def train(self, state: str, seed: int, title: str) -> Job:
+        """Fine-tune a model."""
+        identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
+        return self.job("train", title, {**identity, **self.trains}, {})
+
+    def seed_jobs(
+        self,
+        names: tuple[str, ...],
+        explanations: tuple[str, ...],
+        seed: int,
+        models: dict[str, Artefact],
+        of: str = "",
+        trainings: dict[str, Job] | None = None,
+    ) -> SeedJobs:
+        """Techniques and explanations of one model seed; arguments as for `methods`."""
+        methods, parts = self.methods(names, seed, models, of)
+        explaining, states = self.explanations(explanations, seed, models, of)
+        needed = {job.key: job for job in (*parts, *states)}
+        return SeedJobs(seed, trainings or {}, methods, explaining, tuple(needed.values()))
+
+    def explanations(
+        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
+    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
+        """The jobs of explanations, and the states that they need."""
+        results: dict[str, Job] = {}
+        states: list[Job] = []
+        for name in names:
+            part = PARTS[name]
+            roles = [need.removeprefix("states:") for need in part.needs]
+            if self.n_layers < 2:
+                roles = [role for role in roles if role not in SWAPPED_HALVES]
+            jobs = {f"states:{role}": self._states(role, models, of) for role in roles}
+            states += jobs.values()
+            settings = self.techniques.model_dump(mode="json", include=set(part.settings))
+            identity = {"part": name, "revision": part.revision, "seed": seed}
+            results[name] = self.job(
+                "explain",
+                f"{name.replace('_', ' ')}{of}",
+                {**identity, "settings": settings, **self.looks},
+                {need: job.artefact for need, job in jobs.items()},
+            )
+        return results, tuple(states)
+
+    def splits(self, config: GeneralisationConfig) -> tuple[Job, ...]:
+        """Models of random halves of the data."""
+        # Models that need larger steps than the paper's to learn at all need them here too.
+        rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
+        training = self.training.replace(epochs=config.epochs, learning_rate=rate)
+        return tuple(
+            self.job(
+                "split",
+                f"generalisation, half-split {split + 1}",
+                {
+                    "split": split,
+                    "seed": SPLIT_SEED,
+                    "revision": SPLIT_REVISION,
+                    "training": training.model_dump(),
+                },
+                {},
+                group="generalisation",
+            )
+            for split in range(config.splits)
+        )
+
+    def methods(
+        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
+    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
+        """The jobs of techniques: those that have the results, and those that these need.
+
+        Args:
+            names: Techniques.
+            seed: Model seed.
+            models: Trained models by role; others are `given`.
+            of: Added to titles.
+        """
+        results: dict[str, Job] = {}
+        parts: list[Job] = []
+        for name in names:
+            needs: dict[str, Artefact] = {}
+            for need in declared(name).needs:
+                if need.startswith("states:"):
+                    job = self._states(need.removeprefix("states:"), models, of)
+                    parts.append(job)
+                    needs[need] = job.artefact
+                elif need in models:
+                    needs[need] = models[need]
+            settings = self.techniques.of(name, declared(name).settings)
+            # States come from jobs of their own, whose keys stand for the models behind them.
+            roles = tuple(need for need in declared(name).needs if ":" not in need)
+            identity = {"method": name, "revision": declared(name).revision, "seed": seed}
+            if declared(name).origin is not None:
+                identity["origin"] = declared(name).origin
+            if not declared(name).windowed:
+                results[name] = self.job(
+                    "localise",
+                    f"{name}{of}",
+                    {**identity, "settings": settings, **self.looks},
+                    needs,
+                    roles,
+                )
+                continue
+            own = {key: value for key, value in settings.items() if key != "window_sizes"}
+            windows = {
+                f"window:{window.first}-{window.last}": self.job(
+                    "window",
+                    f"{name}{of}, {words(window)}",
+                    {**identity, "settings": own, "window": list(window), **self.trains},
+                    needs,
+                    roles,
+                    group=f"{name}{of}",
+                )
+                for window in chosen_windows(self.n_layers, self.techniques.window_sizes)
+            }
+            # By first layer, so that a process goes up through the layers with its stored states.
+            parts += sorted(
+                windows.values(),
+                key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
+            )
+            results[name] = self.job(
+                "localise",
+                f"{name}{of}, all windows",
+                {**identity, "settings": settings, **self.looks},
+                {role: job.artefact for role, job in windows.items()},
+                group=f"{name}{of}",
+            )
+        return results, tuple(parts)
+
+    def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
+        swapped = role in SWAPPED_HALVES
+        roles = ("memorised", "original") if swapped else (role,)
+        needs = {name: models[name] for name in roles if name in models}
+        whose = f"θ_P{self.shared_label}" if role == "pretrained" else f"θ_M{of}"
+        if swapped:
+            whose += f", {SWAPPED_HALVES[role]}"
+        identity = {"role": role, "revision": STATES_REVISION, **self.looks}
+        return self.job("states", f"states of {whose}", identity, needs, roles)
+
+    # Plans have tens of thousands of jobs: what these have in common is made once, and shared.
+
+    @cached_property
+    def trains(self) -> dict[str, Any]:
+        """For the identity of jobs that train something."""
+        return {"training": self.training.model_dump()}
+
+    @cached_property
+    def looks(self) -> dict[str, Any]:
+        """For the identity of jobs that only look at trained models."""
+        return {"training": self.training.model_dump(include={"max_tokens", "dtype"})}
+
+    @cached_property
+    def _model_identity(self) -> dict[str, Any]:
+        return {
+            "fingerprint": self.source.fingerprint,
+            "blocks": self.model.blocks,
+            "pair_format": self.model.pair_format,
+        }
+
+    @cached_property
+    def _wheres(self) -> dict[tuple[str, ...], dict[str, Any]]:
+        """What jobs say in `where`, by the given models they look at."""
+        return {}
+
+    def _where(self, given: tuple[str, ...]) -> dict[str, Any]:
+        if given not in self._wheres:
+            self._wheres[given] = {
+                **self.where,
+                "source": asdict(self.source),
+                "trust_remote_code": self.model.trust_remote_code,
+                "models": {role: asdict(self.given[role]) for role in given},
+                "layers": self.n_layers,
+            }
+        return self._wheres[given]
+
+    def job(
+        self,
+        kind: str,
+        title: str,
+        identity: dict[str, Any],
+        needs: Mapping[str, Artefact],
+        roles: tuple[str, ...] = (),
+        group: str | None = None,
+        size: float = 1.0,
+    ) -> Job:
+        """A job on these data and this model.
+
+        Args:
+            kind: Of the job.
+            title: For people.
+            identity: What determines the result, beside data and model.
+            needs: What it reads beside the data.
+            roles: The given models it looks at.
+            group: Of jobs that are shown together.
+            size: What goes through the model, in data sets.
+        """
+        given = tuple(role for role in roles if role in self.given)
+        common: dict[str, Any] = {"model": self._model_identity}
+        if given:
+            common["models"] = {role: self.given[role].fingerprint for role in given}
+        if self.epoch is not None and any(kind == "train" for kind, _ in needs.values()):
+            common["epoch"] = self.epoch
+        return Job(
+            kind,
+            f"{title}{self.label}",
+            {**common, **identity},
+            {"data": self.data, **needs},
+            self._where(given),
+            passes(kind, identity, self.n_layers) * size * self.pass_cost,
+            group and f"{group}{self.label}",
+        )
+
+
+def plan_run(
+    config: RunConfig,
+    data: Artefact,
+    source: ModelSource,
+    n_layers: int,
+    where: dict[str, Any],
+    explanations: tuple[str, ...] = (),
+    label: str = "",
+    pass_cost: float = 1.0,
+    at_checkpoints: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    trained: Callable[[Artefact], bool] = lambda _: False,
+) -> RunPlan:
+    """Describe everything that a run computes.
+
+    Args:
+        config: What to do.
+        data: The prepared examples.
+        source: The pre-trained model.
+        n_layers: Of the model.
+        where: See `Planner`.
+        explanations: Parts of the explanation.
+        label: See `Planner`.
+        pass_cost: See `Planner`.
+        at_checkpoints: Techniques and parts of the explanation that look at the checkpoints.
+        trained: Whether a training is in the store already.
+    """
+    planner = Planner(
+        data,
+        config.model,
+        source,
+        config.training,
+        config.techniques,
+        n_layers,
+        where,
+        label=label,
+        pass_cost=pass_cost,
+    )
+    frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
+    seeds = []
+    for seed in config.seeds:
+        of = f", seed {seed}" if len(config.seeds) > 1 else ""
+        original = planner.train("original", seed, f"θ_O: train on original labels{of}")
+        memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
+        models = {
+            "original": original.artefact,
+            "memorised": memorised.artefact,
+            "near_ceiling": memorised.artefact,
+            "frozen": frozen.artefact,
+        }
+        trainings = {"original": original, "memorised": memorised}
+        jobs = planner.seed_jobs(config.methods, explanations, seed, models, of, trainings)
+        if config.checkpoints is not None:
+            epochs = config.checkpoint_epochs
+            jobs = with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)
+        seeds.append(jobs)
+    splits = () if config.generalisation is None else planner.splits(config.generalisation)
+    return RunPlan(frozen, tuple(seeds), splits)
+
+
+def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
+    """How fast the model of a job is on this machine, and how long texts of data are for it."""
+    training = {name: like.identity["training"][name] for name in ("max_tokens", "dtype")}
+    identity = {
+        "model": like.identity["model"],
+        "training": training,
+        "host": socket.gethostname(),
+        "revision": SPEED_REVISION,
+    }
+    needs = {f"data {number}": one for number, one in enumerate(dict.fromkeys(data), 1)}
+    where = {**like.where, "device": pick_device(like.where["device"])}
+    return Job("speed", "measure the model", identity, needs, where)
+
+
+def words(window: Window) -> str:
+    """A window for people."""
+    if window.size == 1:
+        return f"layer {window.first}"
+    return f"layers {window.first}-{window.last}"

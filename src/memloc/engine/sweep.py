@@ -1,0 +1,288 @@
+"""Many experiments at once (the engine of `memloc sweep`).
+
+All runs are prepared and planned before anything is computed, so that whatever is wrong shows at
+once; then all jobs of all runs go to one executor together, each artefact once, so that nothing
+waits for another run; then every run is finished, whatever became of the others.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memloc.engine import control, experiment
+from memloc.engine.choose import check_executor, make_executor
+from memloc.engine.control_input import PreparedControl
+from memloc.engine.control_input import prepare as prepare_control
+from memloc.engine.costs import pass_flops
+from memloc.engine.device import pick_device
+from memloc.engine.executor import Executor
+from memloc.engine.generalise import further_rounds
+from memloc.engine.job import Job
+from memloc.engine.journal import Journal
+from memloc.engine.local import LocalExecutor
+from memloc.engine.plan_file import write_plan
+from memloc.engine.progress import Progress, Silent
+from memloc.engine.queue import Artefact, Outcome
+from memloc.engine.settings import ExecutionConfig
+from memloc.engine.store.store import Store
+from memloc.engine.supplies import Supplies
+from memloc.engine.sweep_config import Sweep, SweepCell
+from memloc.engine.sweep_file.words import in_settings
+from memloc.engine.sweep_finish import Finisher
+from memloc.errors import MemlocError, StoreError, suggest
+
+CONTROL = "control"
+"""What the control benchmark is called among the cells."""
+T = TypeVar("T")
+
+
+def select(sweep: Sweep, pattern: str) -> Sweep:
+    """The cells whose `task-model` fits a pattern such as `rte-*`; `control` is the benchmark.
+
+    Raises:
+        MemlocError: If none does.
+    """
+    names = cell_names(sweep.cells)
+    cells = tuple(
+        cell
+        for cell, name in zip(sweep.cells, names, strict=True)
+        for plain in [f"{Path(cell.task).name}-{Path(cell.model).name}"]  # all that are called so
+        if fnmatch.fnmatchcase(name, pattern) or fnmatch.fnmatchcase(plain, pattern)
+    )
+    benchmark = sweep.control if fnmatch.fnmatchcase(CONTROL, pattern) else None
+    if not cells and benchmark is None:
+        all_names = [*dict.fromkeys(names), *([CONTROL] if sweep.control else [])]
+        raise MemlocError(f"--only {pattern} fits no cell{suggest(pattern, all_names)}")
+    return replace(sweep, cells=cells, control=benchmark)
+
+
+def cell_names(cells: Sequence[SweepCell]) -> list[str]:
+    """`rte-bert`; of models and files in folders only as much as distinguishes them."""
+    return [f"{task}-{model}" for task, model in _short_names(cells)]
+
+
+def _short_names(cells: Sequence[SweepCell]) -> list[tuple[str, str]]:
+    """Task and model of each cell."""
+    tasks = shorten([cell.task for cell in cells])
+    models = shorten([cell.model for cell in cells])
+    return [(tasks[cell.task], models[cell.model]) for cell in cells]
+
+
+def shorten(names: Sequence[str]) -> dict[str, str]:
+    """Of each name or path the last parts, as many as no other has."""
+    tails = {
+        name: ["/".join(parts[-n:]) for n in range(1, len(parts) + 1)]
+        for name in names
+        for parts in [Path(name).parts]
+    }
+    counts = Counter(tail for of_name in tails.values() for tail in of_name)
+    return {
+        name: next((tail for tail in of_name if counts[tail] == 1), name)
+        for name, of_name in tails.items()
+    }
+
+
+@dataclass(frozen=True)
+class PlannedSweep:
+    """All jobs of a sweep.
+
+    Attributes:
+        sweep: What was asked for.
+        runs: The runs, with what distinguishes each.
+        benchmark: The control benchmark.
+        supplies: What they work on.
+    """
+
+    sweep: Sweep
+    runs: list[tuple[str, experiment.PlannedRun]]
+    benchmark: control.PlannedControl | None
+    supplies: Supplies
+
+    @property
+    def jobs(self) -> list[Job]:
+        """Every job once, however many runs share it."""
+        found: dict[Artefact, Job] = {}
+        for _, run in self.runs:
+            for job in run.jobs:
+                found.setdefault(job.artefact, job)
+        for job in self.benchmark.jobs if self.benchmark else ():
+            found.setdefault(job.artefact, job)
+        return list(found.values())
+
+
+def plan_sweep(
+    sweep: Sweep, store: Store, progress: Progress, supplies: Supplies | None = None
+) -> PlannedSweep:
+    """Prepare and plan everything.
+
+    Args:
+        sweep: What to do.
+        store: Where results go; data and facts about models go there now.
+        progress: Is told what the user should know.
+        supplies: Where data and models come from.
+
+    Raises:
+        MemlocError: If something that was asked for is not possible; the message says in which run.
+    """
+    supplies = supplies or Supplies(store)
+    prepared = [
+        _told(label, partial(experiment.prepare, cell.config, supplies, progress))
+        for label, cell in _labelled(sweep.cells)
+    ]
+    benchmark = None
+    if sweep.control is not None:
+        benchmark = _told(CONTROL, partial(prepare_control, sweep.control, supplies, progress))
+    where = sweep.execution.where(_device(sweep.execution))
+    store.check_writable()
+    with LocalExecutor(store, 1) as here:
+        runs = [
+            (
+                label,
+                _told(label, partial(experiment.plan, run, supplies, here, where, f" ({label})")),
+            )
+            for (label, _), run in zip(_labelled(sweep.cells), prepared, strict=True)
+        ]
+        controlled = None
+        if benchmark is not None:
+            step = partial(_plan_control, benchmark, supplies, here, where, progress)
+            controlled = _told(CONTROL, step)
+    return PlannedSweep(sweep, runs, controlled, supplies)
+
+
+def _labelled(cells: Sequence[SweepCell]) -> list[tuple[str, SweepCell]]:
+    """What distinguishes each cell from all others, for people."""
+    labels: dict[str, int] = {}
+    found = []
+    for cell, (task, model) in zip(cells, _short_names(cells), strict=True):
+        classes = " binarised" if cell.config.data.binarise else ""
+        label = f"{task}{classes}, {model}"
+        labels[label] = labels.get(label, 0) + 1
+        number = f", no. {labels[label]}" if labels[label] > 1 else ""
+        found.append((label + number, cell))
+    return found
+
+
+def _told(label: str, step: Callable[[], T]) -> T:
+    """Do a step; a complaint says which run it is about, and names settings of the file."""
+    try:
+        return step()
+    except StoreError:
+        raise
+    except MemlocError as error:
+        of = f"{CONTROL}." if label == CONTROL else ""
+        raise MemlocError(f"{label}: {in_settings(str(error), of)}") from None
+
+
+def _device(execution: ExecutionConfig) -> str:
+    """Workers elsewhere know best what they have."""
+    here = execution.executor == "local"
+    return pick_device(execution.device) if here else execution.device
+
+
+def _plan_control(
+    prepared: PreparedControl,
+    supplies: Supplies,
+    here: Executor,
+    where: dict[str, Any],
+    progress: Progress,
+) -> control.PlannedControl:
+    looks = control.look(prepared, supplies, here, progress)
+    costs = {
+        (look.source.name, name): pass_flops(
+            supplies.facts(look.config.model, here),
+            supplies.lengths(data, look.config.training.max_tokens),
+        )
+        for look in looks
+        for name, data in prepared.data.items()
+    }
+    return control.plan(prepared, looks, supplies, where, costs, among_others=True)
+
+
+def run_sweep(
+    sweep: Sweep, runs: Path = Path("runs"), progress: Progress | None = None
+) -> dict[str, Any]:
+    """Compute all that is not in the store, and finish every run.
+
+    Args:
+        sweep: What to do.
+        runs: Folder for the store, the results and `sweeps/<name>`.
+        progress: Where to show how far it is.
+
+    Returns:
+        A summary, also kept as `sweeps/<name>/summary.json`.
+
+    Raises:
+        MemlocError: If something that was asked for is not possible; nothing is computed then.
+    """
+    started = time.perf_counter()
+    progress = progress or Silent()
+    check_executor(sweep.execution)
+    store = Store(runs / "store")
+    supplies = Supplies(store)
+    planned = plan_sweep(sweep, store, progress, supplies)
+    jobs = planned.jobs
+    folder = runs / "sweeps" / sweep.name
+    about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
+    write_plan(folder, jobs, about)
+    _write(folder / "experiment.yaml", sweep.resolved())
+    progress = Journal(folder / "journal.jsonl", progress)
+    with make_executor(sweep.execution, store, folder) as executor:
+        outcome = executor.execute(jobs, progress)
+        halves = [run.halves for _, run in planned.runs if run.halves is not None]
+        more = further_rounds(executor, halves, progress)
+        if len(planned.jobs) > len(jobs):
+            jobs = planned.jobs
+            write_plan(folder, jobs, about)
+        outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
+        finisher = Finisher(supplies, executor, outcome, runs, progress)
+        rows = [finisher.run(label, run) for label, run in planned.runs]
+        for row, (task, model) in zip(rows, _short_names(sweep.cells), strict=True):
+            for key, name in (("task", task), ("model", model)):
+                if "/" in name:  # others are called alike but for their folder
+                    row[key] = name
+        benchmark = finisher.control(planned.benchmark)
+    outcome = finisher.outcome
+    words = [sentence for sentence in outcome.failed.values() if sentence]
+    failures = [
+        *map(in_settings, experiment.one_of_each(words)),
+        *dict.fromkeys(finisher.others),
+    ]
+    summary = {
+        "name": sweep.name,
+        "runs": rows,
+        "control": benchmark,
+        "failures": failures,
+        "jobs": {
+            "computed": outcome.computed,
+            "failed": len(outcome.failed),
+            "reused": len(jobs) - outcome.computed - len(outcome.failed),
+        },
+        "seconds": round(time.perf_counter() - started, 1),
+        "folder": str(folder),
+    }
+    _write(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
+    return summary
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}-{uuid.uuid4().hex[:6]}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
+            "another folder with --runs DIR"
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Experiment files: text, checks, settings, exceptions; see `memloc.engine.sweep_config`."""

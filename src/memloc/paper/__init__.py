@@ -1,0 +1,1 @@
+"""Everything that belongs to the one paper: its tasks, presets, numbers, claims and figures."""

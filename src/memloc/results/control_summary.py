@@ -1,0 +1,161 @@
+"""The findings of the control benchmark in numbers and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+import memloc
+from memloc.analysis.control import score, score_choices
+from memloc.config import DEFAULT_METHODS, PARTS, ControlRunConfig
+from memloc.engine.job import Job
+from memloc.engine.progress import clock
+from memloc.results.grid_words import records
+
+WEAKER = ("gradients", "probing")
+"""By these the paper compares models (Figure 2, right), as the others find nearly everything."""
+
+
+def estimate_words(
+    jobs: Sequence[Job], waiting: Sequence[Job], workers: int, weights_size: int
+) -> str:
+    """What the benchmark will cost, before it starts.
+
+    Args:
+        jobs: All, with costs in seconds.
+        waiting: Those that are not in the store.
+        workers: Processes.
+        weights_size: Bytes of a trained model.
+    """
+    trainings = [job for job in waiting if job.kind == "control"]
+    windows = [job for job in waiting if job.kind == "window"]
+    others = len(waiting) - len(trainings) - len(windows)
+    counted = [
+        f"{len(part)} {name}{'s' * (len(part) != 1)}"
+        for part, name in ((trainings, "training"), (windows, "retrained window"))
+        if part
+    ] + ([f"{others} other job{'s' * (others != 1)}"] if others else [])
+    # θ_M is stored twice: when it had just learned the labels, and at the end.
+    copies = sum(2 if job.identity["state"] == "memorised" else 1 for job in trainings)
+    size = copies * weights_size / 1e9
+    reused = len(jobs) - len(waiting)
+    stored = f"; {reused} job{'s' * (reused != 1)} in the store already" if reused else ""
+    return (
+        f"{', '.join(counted)}: about {clock(sum(job.cost for job in waiting) / workers)} with "
+        f"{workers} worker{'s' * (workers != 1)} on an idle machine, more if trainings have to be "
+        f"repeated; {size:.1f} GB of disk{stored}"
+    )
+
+
+def summarise_control(config: ControlRunConfig, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Everything a reader asks first, as JSON data."""
+    layers, trainings = tables["layers"], tables["trainings"]
+    scored = tables["accuracy"][~tables["accuracy"]["task"].isin(config.held_back)]
+    models = layers.drop_duplicates("model")[["model", "n_layers"]]
+    techniques = list(dict.fromkeys(layers["technique"]))
+    usual = [name for name in DEFAULT_METHODS if name in techniques] or techniques
+    weaker = [name for name in WEAKER if name in techniques] or techniques
+    cells = layers.drop_duplicates(["model", "task", "hidden", "seed"])
+    summary: dict[str, Any] = {
+        "memloc": memloc.__version__,
+        "models": records(models),
+        "tasks": list(dict.fromkeys(layers["task"])),
+        "held_back": list(config.held_back),
+        "auxiliary": config.auxiliary,
+        "hidden": list(dict.fromkeys(cells["hidden"])),
+        "seeds": list(config.seeds),
+        "control_models": len(cells),
+        "chance": float(scored["chance"].mean()) if len(scored) else None,
+        "by_technique": records(score(scored, "technique")),
+        "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
+        "by_model": {"techniques": weaker, "scores": records(score(scored, "model", weaker))},
+        "gradient_choices": _choices(config, tables),
+        "trainings": _trainings(trainings, tables["attempts"]),
+        "seconds_of_work": float(tables["costs"]["seconds"].sum()),
+    }
+    summary["interpretation"] = _interpret(summary)
+    summary["caveats"] = _caveats(summary, config)
+    return summary
+
+
+def _choices(config: ControlRunConfig, tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+    choices = tables.get("gradient_choices")
+    if choices is None:
+        return []
+    if config.held_back:
+        choices = choices[choices["task"].isin(config.held_back)]
+    return records(score_choices(choices))
+
+
+def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any]:
+    """How well the main task was learned, and how often training had to be repeated."""
+    main = trainings[trainings["state"] != "frozen"]
+    cell = ["model", "task", "hidden", "seed", "state"]
+    tried = attempts[attempts["state"] != "frozen"].groupby(cell).size()
+    weak = main[~main["learned"].astype(bool)]
+    return {
+        "trained": len(main),
+        "repeated": int((tried > 1).sum()),
+        "lowest_accuracy": float(main["accuracy"].min()),
+        "auxiliary_accuracy": float(trainings["auxiliary_accuracy"].mean()),
+        "not_learned": records(weak[[*cell, "accuracy"]]),
+    }
+
+
+def _interpret(summary: dict[str, Any]) -> str:
+    """Who finds the hidden layers."""
+    first = {row["technique"]: row for row in summary["by_technique"] if row["k"] == 1}
+    first.pop("random", None)
+    sure = [name for name, row in first.items() if row["accuracy"] >= 0.9]
+    better = [n for n, row in first.items() if n not in sure and _beats_chance(row)]
+    others = [name for name in first if name not in sure and name not in better]
+    found = {
+        "nearly always": sure,
+        "more often than chance": better,
+        "no more often than chance": others,
+    }
+    parts = [(names, how) for how, names in found.items() if names]
+    if not parts:
+        return ""
+    names, how = parts[0]
+    sentences = [f"{_join(names)} point{_s(names)} to a hidden layer {how}"]
+    sentences += [f"{_join(names)} {how}" for names, how in parts[1:]]
+    text = "; ".join(sentences)
+    return text[0].upper() + text[1:] + "."
+
+
+def _beats_chance(row: dict[str, Any]) -> bool:
+    low = row["low"] if row["low"] is not None else row["accuracy"]
+    return bool(low > row["chance"])
+
+
+def _join(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _s(names: Sequence[str]) -> str:
+    return "s" if len(names) == 1 else ""
+
+
+def _caveats(summary: dict[str, Any], config: ControlRunConfig) -> list[str]:
+    found = []
+    weak = summary["trainings"]["not_learned"]
+    if weak:
+        lowest = min(weak, key=lambda row: row["accuracy"])
+        found.append(
+            f"{len(weak)} of {summary['trainings']['trained']} trainings did not get above "
+            f"{config.control.learned_at:g} accuracy on their labels (lowest: {lowest['task']}, "
+            f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
+            "be found. Try more --epochs or --attempts."
+        )
+    part = PARTS.get(config.techniques.unit)
+    if part:
+        found.append(
+            f"memorisation was hidden in whole layers, but techniques were told to look at their "
+            f"{part} alone (--unit {config.techniques.unit})."
+        )
+    if summary["control_models"] < 4:
+        found.append("fewer than 4 control models: no intervals, and chance plays a large part.")
+    return found

@@ -1,0 +1,281 @@
+"""The findings of a run in numbers and one sentence; what the terminal and `--json` show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import memloc
+from memloc.analysis.agreement import compare_profiles
+from memloc.analysis.windows import (
+    centre_of_gravity,
+    error_matrix,
+    full_error,
+    lost,
+    undone_matrix,
+)
+from memloc.config import RunConfig, TechniquesConfig
+from memloc.data.task import Task
+from memloc.engine.store.store import library_versions
+from memloc.results.explained import explain_words, summarise_explanation, summarise_scores
+from memloc.results.narrative import agreement, caveats, interpret, lead_technique
+from memloc.results.over_time import summarise_checkpoints
+from memloc.techniques import declared
+
+NEARLY_ALL = 0.95
+"""Share of the memorisation that counts as undone."""
+
+
+def summarise_run(
+    config: RunConfig,
+    model: str,
+    task: Task,
+    n_layers: int,
+    tables: dict[str, pd.DataFrame],
+    generalisation: dict[str, Any] | None = None,
+    left_out: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Everything a reader asks first, as JSON data."""
+    noisy = task.train["noisy"]
+    summary: dict[str, Any] = {
+        "memloc": memloc.__version__,
+        "model": model,
+        "task": task.name,
+        "classes": list(task.labels),
+        "layers": n_layers,
+        "examples": len(task.train),
+        "noisy_examples": int(noisy.sum()),
+        "seeds": list(config.seeds),
+        "training": summarise_training(tables["history"], tables["costs"]),
+        "methods": summarise_methods(tables, config.techniques),
+    }
+    summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
+    summary["scores"] = summarise_scores(summary["training"], generalisation, task)
+    summary["generalisation"] = generalisation
+    over_time = summarise_checkpoints(tables, n_layers)
+    if over_time is not None:
+        summary["over_time"] = over_time
+    finish(summary, tables, left_out)
+    return summary
+
+
+def finish(
+    summary: dict[str, Any], tables: dict[str, pd.DataFrame], left_out: Sequence[str] = ()
+) -> None:
+    """Add the words: the sentences, their caveats, and a few examples; and the versions.
+
+    Args:
+        summary: Gets them.
+        tables: The results.
+        left_out: Sentences on explanations that were not possible.
+    """
+    profiles = {name: result["layer_weights"] for name, result in summary["methods"].items()}
+    summary["agreement"] = {"pairs": compare_profiles(profiles)}
+    summary["agreement"]["words"] = agreement(summary)
+    summary["explanation"] = {**summarise_explanation(tables), "left_out": list(left_out)}
+    summary["explanation"]["words"] = explain_words(summary)
+    summary["interpretation"] = interpret(summary)
+    summary["caveats"] = caveats(summary)
+    examples = tables.get("examples", pd.DataFrame({"technique": []}))
+    first = examples[examples["technique"] == lead_technique(summary)]
+    summary["sample_examples"] = sample_examples(first) if len(first) else []
+    summary["versions"] = library_versions()
+
+
+def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, Any]:
+    """Final accuracies, averaged over seeds."""
+    last = history[history["epoch"] == history["epoch"].max()]
+
+    def accuracy(state: str, split: str) -> float | None:
+        """None if that model is missing, because its training failed."""
+        rows = last[(last["state"] == state) & (last["split"] == split)]
+        return _number(rows["accuracy"].mean())
+
+    epochs = costs.loc[costs["job"] == "memorised", "memorised_epoch"]
+    return {
+        "epochs": int(history["epoch"].max()),
+        "near_ceiling_epoch": [None if pd.isna(epoch) else int(epoch) for epoch in epochs],
+        "noisy_accuracy": accuracy("memorised", "noisy"),
+        "clean_accuracy": accuracy("memorised", "clean"),
+        "validation_accuracy": accuracy("memorised", "validation"),
+        "original_accuracy": accuracy("original", "clean"),
+        "original_validation_accuracy": accuracy("original", "validation"),
+        "frozen_noisy_accuracy": accuracy("frozen", "noisy"),
+    }
+
+
+def summarise_methods(
+    tables: dict[str, pd.DataFrame], techniques: TechniquesConfig | None = None
+) -> dict[str, Any]:
+    """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged.
+
+    With the settings of the techniques and a table of costs, these are attached.
+    """
+    found: dict[str, Any] = {}
+    for technique, layers in tables["layers"].groupby("technique", sort=False):
+        result = _summarise_layers(layers)
+        windows, examples, probes = (
+            _of_technique(tables, name, str(technique))
+            for name in ("windows", "examples", "probes")
+        )
+        if len(windows):
+            result |= _summarise_windows(windows, examples)
+        if len(probes):
+            result |= _summarise_probes(probes)
+        if "examples" in tables and "windows" in tables:
+            single = result.get("strongest_single_layer") is not None
+            result |= _summarise_examples(examples, single)
+        if "failures" in tables:
+            failures = tables["failures"][tables["failures"]["technique"] == technique]
+            result["failed_windows"] = [
+                {"first_layer": int(f), "last_layer": int(last), "reason": str(reason)}
+                for f, last, reason in zip(
+                    failures["first_layer"], failures["last_layer"], failures["reason"], strict=True
+                )
+            ]
+        if techniques is not None:
+            name = str(technique)
+            result["settings"] = techniques.of(name, declared(name).settings)
+        if "costs" in tables:
+            result["costs"] = _summarise_costs(tables["costs"], str(technique))
+        found[str(technique)] = result
+    return found
+
+
+def _of_technique(tables: dict[str, pd.DataFrame], name: str, technique: str) -> pd.DataFrame:
+    table = tables.get(name, pd.DataFrame({"technique": []}))
+    return table[table["technique"] == technique]
+
+
+def _summarise_costs(costs: pd.DataFrame, technique: str) -> dict[str, Any]:
+    """Over all seeds; without the models and states that techniques share."""
+    rows = costs[costs["job"] == technique]
+    return {
+        "seconds": _number(rows["seconds"].sum()),
+        "peak_memory_bytes": int(rows["peak_memory_bytes"].max()),
+        "block_passes": int(rows["block_passes"].fillna(0).sum()),
+    }
+
+
+def _by_seed(table: pd.DataFrame) -> list[pd.DataFrame]:
+    if "seed" not in table.columns:
+        return [table]
+    return [rows for _, rows in table.groupby("seed", sort=False)]
+
+
+def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
+    profiles = [rows.sort_values("layer")["weight"].to_numpy() for rows in _by_seed(layers)]
+    # A seed in which changing all layers undoes nothing has no profile; the others are averaged.
+    defined = np.array([profile for profile in profiles if np.isfinite(profile).all()])
+    centres = [centre_of_gravity(profile) for profile in profiles]
+    known = [centre for centre in centres if centre is not None]
+    n_layers = int(layers["layer"].max())
+    nothing = np.full(n_layers, np.nan)
+    spread = defined.std(axis=0, ddof=1) if len(defined) > 1 else nothing
+    within = layers.groupby("layer")["spread"].mean().to_numpy()
+    return {
+        "layers": n_layers,
+        "m_cog": float(np.mean(known)) if known else None,
+        "m_cog_per_seed": centres,
+        "m_cog_spread": _number(np.std(known, ddof=1)) if len(known) > 1 else None,
+        "layer_weights": _numbers(defined.mean(axis=0) if len(defined) else nothing),
+        "layer_weights_spread": _numbers(spread),
+        "spread_within_seed": _numbers(within),
+    }
+
+
+def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[str, Any]:
+    """Errors as they are (E), and what is undone: that is measured from what θ_M knew."""
+    n_layers = int(windows["last_layer"].max())
+    by_seed = _by_seed(windows)
+    shares = [rows["memorised"].mean() for rows in _by_seed(examples)] if len(examples) else []
+    known = shares if len(shares) == len(by_seed) else [1.0] * len(by_seed)
+    matrix = _mean_matrix([error_matrix(rows) for rows in by_seed])
+    undone = _mean_matrix([undone_matrix(*pair) for pair in zip(by_seed, known, strict=True)])
+    full = float(np.mean([full_error(rows) for rows in by_seed]))
+    single = undone[0] if np.isfinite(undone[0]).all() else None
+    return {
+        "error_by_size_and_layer": [_numbers(row) for row in matrix],
+        "undone_by_size_and_layer": [_numbers(row) for row in undone],
+        "full_error": full,
+        "undone": float(lost(full, float(np.mean(known)))),
+        "clean_error": _number(windows["clean_error"].mean()),
+        "strongest_single_layer": None
+        if single is None
+        else {"layer": int(single.argmax()) + 1, "undoes": float(single.max())},
+        "layers_to_undo": _layers_to_undo(windows, n_layers, float(np.mean(known))),
+    }
+
+
+def _mean_matrix(matrices: list[np.ndarray]) -> np.ndarray:
+    """Over the seeds in which modifying all layers does something."""
+    defined = [one for one in matrices if np.isfinite(one[-1]).all()]
+    return np.mean(defined, axis=0) if defined else np.full(matrices[0].shape, np.nan)
+
+
+def _summarise_examples(examples: pd.DataFrame, single: bool) -> dict[str, Any]:
+    """How many examples one layer undoes, if windows of one layer were tried."""
+    memorised = examples[examples["memorised"]]
+    if not len(memorised) or not single:
+        return {"examples_undone_by_one_layer": None}
+    alone = memorised["smallest_window"].eq(1).fillna(False)
+    return {"examples_undone_by_one_layer": _number(alone.mean())}
+
+
+def _summarise_probes(probes: pd.DataFrame) -> dict[str, Any]:
+    def mean_f1(probe: str, model: str) -> list[float | None]:
+        rows = probes[(probes["probe"] == probe) & (probes["model"] == model)]
+        return _numbers(rows.groupby("layer")["f1"].mean().to_numpy())
+
+    return {
+        "f1": {probe: mean_f1(probe, "memorised") for probe in ("mlp", "linear")},
+        "baseline_f1": {probe: mean_f1(probe, "pretrained")[0] for probe in ("mlp", "linear")},
+    }
+
+
+def _layers_to_undo(windows: pd.DataFrame, n_layers: int, memorised: float) -> int | None:
+    """The smallest window size of which some window undoes nearly all memorisation."""
+    errors = windows.groupby(["size", "first_layer"])["noisy_error"].mean()
+    largest = errors.groupby("size").max()
+    full = lost(float(largest[n_layers]), memorised)
+    if not full > 0:
+        return None
+    best = (largest - (1 - memorised)) / full
+    if best.index.tolist() != list(range(1, len(best) + 1)):
+        return None  # some sizes were not tried, and a smaller one might do
+    enough = [int(size) for size in best.index[best >= NEARLY_ALL]]
+    return min(enough, default=None)
+
+
+def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
+    """A few memorised examples, from the easiest to undo to the hardest."""
+    known = examples[examples["memorised"] & examples["smallest_window"].notna()]
+    known = known.drop_duplicates("example").sort_values(
+        ["smallest_window", "example"], kind="stable"
+    )
+    places = np.unique(np.linspace(0, len(known) - 1, min(n, len(known))).round().astype(int))
+    rows: list[dict[Any, Any]] = known.iloc[places].to_dict("records")
+    return [
+        {
+            "example": int(row["example"]),
+            "text": str(row["text"]),
+            "label": str(row["label_name"]),
+            "original_label": row.get("original_label_name"),  # unknown of suspected labels
+            "first_layer": int(row["first_layer"]),
+            "last_layer": int(row["last_layer"]),
+        }
+        for row in rows
+    ]
+
+
+def _number(value: Any) -> float | None:
+    number = float(value)
+    return number if math.isfinite(number) else None
+
+
+def _numbers(values: np.ndarray) -> list[float | None]:
+    return [_number(value) for value in values]

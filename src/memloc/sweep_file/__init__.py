@@ -1,1 +1,0 @@
-"""Experiment files: text, checks, settings and their exceptions; see `memloc.sweep_config`."""

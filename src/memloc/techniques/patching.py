@@ -1,0 +1,135 @@
+"""Activation patching: which layer's output carries the wrong label?
+
+θ_M2 runs on a noisy example, but after layer l its hidden state (all tokens) is replaced by that of
+θ_O for the same example; the upper layers and the head go on from there. How often does the
+prediction flip from the perturbed to the original label? And the reverse: how often does the state
+of θ_M2, put into θ_O's run, flip its prediction from the original to the perturbed label?
+
+    flips_l   of the noisy examples that θ_M2 answers with the perturbed label,
+              those answered with the original one after patching layer l
+    weight_l  = max(0, flips_l − flips_{l−1}),  flips_0 = 0
+
+Patching the state after layer l is the same as taking the embeddings and layers 1..l from the other
+model; that is how it is computed, all layers together. With shared (frozen) embeddings it looks at
+the same models as swapping, but counts something else: an example that becomes a third class has
+not flipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from memloc.analysis.windows import layer_table
+from memloc.data.encode import Encoded
+from memloc.models.blocks import BlockModel
+from memloc.models.mixing import predict_mixtures
+from memloc.techniques.base import Context, LocalisationResult, MethodFailed, Report, register
+
+DIRECTIONS = ("restore", "implant")
+"""θ_O's state in θ_M2's run, and the reverse."""
+
+
+@register
+class Patching:
+    """Put the state of the other model into a run, after each layer."""
+
+    name = "patching"
+    revision = 1
+    needs = ("memorised", "original")
+    settings = ()
+
+    def localise(self, context: Context, report: Report) -> LocalisationResult:
+        """Patch every layer in both directions."""
+        models = context.model("memorised"), context.model("original")
+        noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
+        columns = ("label", "original_label", "example")
+        label, original, examples = (context.examples[c].to_numpy()[noisy] for c in columns)
+        encoded = Encoded([context.encoded.rows[row] for row in noisy], context.encoded.pad_id)
+        flipped: dict[str, np.ndarray] = {}
+        passes = 0
+        answers = {"restore": (label, original), "implant": (original, label)}
+        for index, (direction, (before, after)) in enumerate(answers.items()):
+            own, other = models if direction == "restore" else models[::-1]
+            found, spent = _patched(own, other, encoded, context)
+            passes += spent
+            # Only what the unpatched model answers as expected can flip.
+            expected = found[0] == before
+            flipped[direction] = np.where(expected, found[1:] == after, np.nan)
+            report((index + 1) / 2)
+        shares = {name: _mean(values) for name, values in flipped.items()}
+        gains = np.diff(shares["restore"], prepend=0.0)
+        return LocalisationResult(
+            layers=layer_table(self.name, np.maximum(0.0, gains)),
+            details={
+                "patching": _table(self.name, shares),
+                "example_patching": _examples(self.name, flipped, examples),
+            },
+            costs={"block_passes": passes},
+        )
+
+
+def _patched(
+    own: BlockModel, other: BlockModel, encoded: Encoded, context: Context
+) -> tuple[np.ndarray, int]:
+    """Predictions [1 + layers, examples]: unpatched, then with the state after layers 1..L."""
+    n_layers = own.n_layers
+    swapped = np.tri(n_layers + 1, n_layers, -1, dtype=bool)
+    dtype = context.training.dtype
+    if _same_embeddings(own, other):
+        found = predict_mixtures(own, other, encoded, swapped, dtype)
+        return found.predicted, found.block_passes
+    if not own.can_resume:
+        raise MethodFailed(
+            "patching needs models that share their embeddings, or can start from a stored state, "
+            "and these do neither; leave it out with --methods"
+        )
+    plain = predict_mixtures(own, other, encoded, swapped[:1], dtype)
+    found = predict_mixtures(own, other, encoded, swapped[1:], dtype, input_of=other)
+    predicted = np.concatenate([plain.predicted, found.predicted])
+    return predicted, plain.block_passes + found.block_passes
+
+
+def _same_embeddings(own: BlockModel, other: BlockModel) -> bool:
+    mine, theirs = (dict(model.model.named_parameters()) for model in (own, other))
+    return all(torch.equal(mine[name], theirs[name]) for name in own.groups.embeddings)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Over the examples that can flip; 0 if there are none."""
+    count = np.isfinite(values[0]).sum()
+    mean: np.ndarray = np.nansum(values, axis=1) / max(int(count), 1)
+    return mean
+
+
+def _table(technique: str, shares: dict[str, np.ndarray]) -> pd.DataFrame:
+    n_layers = len(shares["restore"])
+    return pd.DataFrame(
+        {
+            "technique": technique,
+            "direction": np.repeat(DIRECTIONS, n_layers),
+            "layer": np.tile(np.arange(1, n_layers + 1), len(DIRECTIONS)),
+            "flipped": np.concatenate([shares[direction] for direction in DIRECTIONS]),
+        }
+    )
+
+
+def _examples(technique: str, flipped: dict[str, np.ndarray], examples: np.ndarray) -> pd.DataFrame:
+    """Per example and direction, the first layer whose patched state flips the prediction."""
+    tables = []
+    for direction, values in flipped.items():
+        hits = values == 1
+        first = np.where(hits.any(axis=0), hits.argmax(axis=0) + 1, 0).tolist()
+        tables.append(
+            pd.DataFrame(
+                {
+                    "technique": technique,
+                    "direction": direction,
+                    "example": examples,
+                    "expected": np.isfinite(values[0]),
+                    "first_layer": pd.array([layer or None for layer in first], dtype="Int64"),
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
