@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from memloc.errors import MemlocError
+from memloc.errors import ConfigError as ConfigError
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "bfloat16"]
@@ -37,10 +37,6 @@ EVERY_EPOCH = "every_epoch"
 MOST_EPOCHS = 1_000_000
 """More are a mistake, and numbers without end have no end in plans either."""
 DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
-
-
-class ConfigError(MemlocError):
-    """A setting has a value that makes no sense."""
 
 
 class Frozen(BaseModel):
