@@ -18,7 +18,6 @@ from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.tasks import write_task
 from memloc.models.names import ModelSource, resolve
-from memloc.report.sweep_terminal import disk, duration
 from tests.execution.test_local import TASK, config
 
 FACTS = {
@@ -132,10 +131,3 @@ def test_a_model_is_measured_in_a_moment(tiny_folder: Path, tmp_path: Path) -> N
     for ratio in found["longer"].values():
         assert 0.5 < ratio < 2
     assert store.open(*job.artefact).manifest["costs"]["seconds"] < 20
-
-
-def test_times_and_sizes_are_readable() -> None:
-    assert [duration(s) for s in (4, 80, 600, 7200, 100_000, 1e6)] == [
-        *("4 s", "80 s", "10 min", "2.0 h", "28 h", "12 days")
-    ]
-    assert [disk(s) for s in (1500, 2e6, 3.4e9, 12e12)] == ["2 kB", "2.0 MB", "3.4 GB", "12 TB"]

@@ -85,8 +85,10 @@ def test_the_estimate_counts_what_is_left_to_do() -> None:
         Job("localise", "swapping", {"n": 2}, cost=60),
     ]
     words = estimate_words(jobs, jobs, 2, 10**9)
-    assert words.startswith("2 trainings, 1 retrained window, 1 other job: about 11:00 with 2 ")
-    assert "3.0 GB of disk" in words  # θ_M is stored twice
+    assert words.startswith(
+        "2 trainings, 1 retrained window, 1 other job: about 11 minutes with 2 "
+    )
+    assert "3 GB of disk" in words  # θ_M is stored twice
     words = estimate_words(jobs, jobs[2:], 1, 10**9)
-    assert words.startswith("1 retrained window, 1 other job: about 2:00 with 1 worker ")
-    assert words.endswith("; 0.0 GB of disk; 2 jobs in the store already")
+    assert words.startswith("1 retrained window, 1 other job: about 2 minutes with 1 worker ")
+    assert words.endswith("; 0 Bytes of disk; 2 jobs in the store already")

@@ -46,8 +46,9 @@ def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
 
     Damaged ones are set aside and computed anew by the next run; exit code 1 if any.
     """
+    from memloc import text
     from memloc.engine.store.inventory import Damage, entries, open_store, verify
-    from memloc.report.store_view import reading, size_words
+    from memloc.report.store_view import reading
 
     def say(damage: Damage) -> None:
         if not as_json:
@@ -76,7 +77,7 @@ def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
             }
         )
     else:
-        total = size_words(sum(entry.size for entry in found))
+        total = text.size(sum(entry.size for entry in found))
         verdict = f"{len(damaged)} damaged" if damaged else "all sound"
         print(f"{len(found)} artefacts ({total}) checked: {verdict}.")
         if damaged:
@@ -136,8 +137,8 @@ def export_command(
     as_json: Json = False,
 ) -> None:
     """Pack results and all they were made from, for a colleague."""
+    from memloc import text
     from memloc.engine.store.archive import export_results
-    from memloc.report.store_view import size_words
 
     with interruptible("no file was written"):
         done = export_results(folders, runs, out, without_weights=without_weights)
@@ -145,7 +146,7 @@ def export_command(
         print_json({**vars(done), "file": str(done.file)})
         return
     left = f" ({done.left_out} with weights or states left out)" if done.left_out else ""
-    print(f"{out}: {size_words(done.size)}, results: {done.results}, artefacts: {done.artefacts}")
+    print(f"{out}: {text.size(done.size)}, results: {done.results}, artefacts: {done.artefacts}")
     if left:
         print(f"  {left.strip()}")
     print(f"  bring it in elsewhere with: memloc store import {out.name}")

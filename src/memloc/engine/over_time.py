@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from memloc import text
 from memloc.analysis.over_time import (
     WEIGHTED,
     Examined,
@@ -16,7 +17,6 @@ from memloc.analysis.over_time import (
 )
 from memloc.engine.job import Job
 from memloc.engine.plan import RunPlan
-from memloc.report.sweep_terminal import disk
 from memloc.techniques import TooFewExamples, check_enough_examples, pooling_allows
 from memloc.techniques.explain import possible_parts
 
@@ -91,10 +91,10 @@ def cost_words(
     work = "as much work as" if times < 1.5 else f"{times:.0f} times the work of"
     epochs = len(plan.seeds[0].checkpoints)
     kept = sum(len(job.identity["snapshots"]) for s in plan.seeds for job in s.snapshots)
-    size = 4 * facts["trained_parameters"] * kept
+    weights = 4 * facts["trained_parameters"] * kept
     return (
         f"{epochs} checkpoints are about {work} the rest of this run, and their weights take about "
-        f"{disk(size)}; a smaller number for --checkpoints costs less"
+        f"{text.size(weights)}; a smaller number for --checkpoints costs less"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from memloc import text
 from memloc.config import ModelConfig
 from memloc.errors import ModelError
 from memloc.models.load import load_classifier
@@ -83,7 +84,7 @@ def show_check(found: dict[str, Any], console: Console) -> None:
     table.add_row("longest input", f"{found['max_tokens']} tokens")
     table.add_row("swapping windows", "fast: shared between windows" if exact
                   else f"slow path: whole passes, because {found['resume_problem']}")  # fmt: skip
-    memory = {name: _in_words(size) for name, size in found["swapping_memory_bytes"].items()}
+    memory = {name: text.size(size) for name, size in found["swapping_memory_bytes"].items()}
     table.add_row(
         "swapping needs",
         f"about {memory['two_models']}; with --low-memory {memory['low_memory']}",
@@ -92,7 +93,3 @@ def show_check(found: dict[str, Any], console: Console) -> None:
         "frozen model", "fast: head on stored states" if cached else "slow path: whole passes"
     )
     console.print(table)
-
-
-def _in_words(size: int) -> str:
-    return f"{size / 2**30:.1f} GB" if size >= 2**30 else f"{size / 2**20:.0f} MB"

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from memloc import text
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import BlockModel
 
@@ -120,7 +121,7 @@ class LayersOnDemand:
                     _write_all(file, parameter)
         except OSError as error:
             raise StoreError(
-                f"no room for {size / 2**30:.1f} GB of layers in {str(folder)!r}: "
+                f"no room for {text.size(size)} of layers in {str(folder)!r}: "
                 f"{error.strerror or error}; free some space or run without --low-memory"
             ) from None
         return file

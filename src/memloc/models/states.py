@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from memloc import text
 from memloc.analysis.windows import half_window
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError, StoreError
@@ -129,7 +130,7 @@ class StateCache:
                 array = np.memmap(cast(Any, file), dtype=np.float32, mode="w+", shape=shape)
         except OSError as error:
             raise StoreError(
-                f"no room for {size / 2**30:.1f} GB of states in {str(self.folder)!r}: "
+                f"no room for {text.size(size)} of states in {str(self.folder)!r}: "
                 f"{error.strerror or error}; free some space or allow more with --cache-memory"
             ) from None
         return torch.from_numpy(array)

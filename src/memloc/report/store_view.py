@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from memloc import text
 from memloc.engine.store.garbage import Garbage
 from memloc.engine.store.inventory import Describer, Entry
 from memloc.engine.store.store import Store
@@ -42,10 +43,10 @@ def show_kinds(rows: Sequence[dict[str, Any]], aside: int, console: Console) -> 
     for row in rows:
         newest = datetime.fromisoformat(row["newest"]).astimezone()
         table.add_row(
-            row["kind"], f"{row['number']:,}", size_words(row["bytes"]), f"{newest:%Y-%m-%d %H:%M}"
+            row["kind"], f"{row['number']:,}", text.size(row["bytes"]), f"{newest:%Y-%m-%d %H:%M}"
         )
     number, size = (sum(row[name] for row in rows) for name in ("number", "bytes"))
-    table.add_row("all", f"{number:,}", size_words(size), "", style="bold")
+    table.add_row("all", f"{number:,}", text.size(size), "", style="bold")
     console.print(table)
     if aside:
         console.print(f"\n{aside} set aside as damaged; `memloc store gc` removes them.")
@@ -72,9 +73,9 @@ def show_artefacts(rows: Sequence[dict[str, Any]], console: Console) -> None:
     table = _table("key", "size>", "age>", "took>", "what")
     now = time.time()
     for row in rows:
-        took = "" if row["seconds"] is None else duration_words(row["seconds"])
-        age = duration_words(now - datetime.fromisoformat(row["written"]).timestamp())
-        table.add_row(row["key"][:12], size_words(row["bytes"]), age, took, Text(row["what"]))
+        took = "" if row["seconds"] is None else text.roughly(row["seconds"])
+        age = text.roughly(now - datetime.fromisoformat(row["written"]).timestamp())
+        table.add_row(row["key"][:12], text.size(row["bytes"]), age, took, Text(row["what"]))
     console.print(table)
 
 
@@ -107,14 +108,14 @@ def show_garbage(garbage: Garbage, unreferenced: bool, dry_run: bool, console: C
     would, freed = ("would go", "would free") if dry_run else ("removed", "freed")
     for row in data["removed"]:
         if row["number"]:
-            console.print(f"{row['number']:>6,}  {row['what']} {would}: {size_words(row['bytes'])}")
+            console.print(f"{row['number']:>6,}  {row['what']} {would}: {text.size(row['bytes'])}")
     if data["freed_bytes"] or any(row["number"] for row in data["removed"]):
-        console.print(f"This {freed} {size_words(data['freed_bytes'])}.")
+        console.print(f"This {freed} {text.size(data['freed_bytes'])}.")
     else:
         console.print("There is nothing to remove.")
     for row in data["kept"]:
         if row["number"]:
-            words = f"{row['number']:,} artefacts ({size_words(row['bytes'])}) are of no result"
+            words = f"{row['number']:,} artefacts ({text.size(row['bytes'])}) are of no result"
             if unreferenced:
                 words += " and were kept, because somebody is computing (claims in the store)."
             else:
@@ -150,7 +151,7 @@ class Reading:
             self.said = now
             left = (now - self.started) * max(0, self.total - self.done) / self.done
             share = self.done / self.total
-            print(f"checked {share:.0%}, {duration_words(left)} left", file=sys.stderr, flush=True)
+            print(f"checked {share:.0%}, {text.duration(left)} left", file=sys.stderr, flush=True)
 
     def print(self, words: str) -> None:
         """A line of the result, above the bar."""
@@ -172,25 +173,6 @@ def reading(total: int) -> Iterator[Reading]:
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
         yield Reading(total, bars)
-
-
-def size_words(size: float) -> str:
-    """Such as `1.3 GB`."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    raise AssertionError
-
-
-def duration_words(seconds: float) -> str:
-    """Such as `5 min`."""
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
-    for limit, unit, name in ((120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}"
-    return f"{seconds / 86_400:.0f} days"
 
 
 def _time(seconds: float) -> str:

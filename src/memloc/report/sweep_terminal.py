@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memloc.report.terminal import counted, show_jobs
+from memloc.report.terminal import show_jobs
+from memloc.text import counted, duration, size
 
 SHORT = {"retraining": "retrain", "gradients": "gradient", "weight-change": "change"}
 """Names of techniques that fit into a column."""
@@ -81,7 +82,7 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         left = row["jobs"] - row["in_store"]
         cells = [
             _amount(words(row[what]), row[f"without_{unknown}"], left)
-            for words, what, unknown in ((duration, "seconds", "time"), (disk, "bytes", "size"))
+            for words, what, unknown in ((duration, "seconds", "time"), (size, "bytes", "size"))
         ]
         table.add_row(row["name"], f"{row['jobs']:,}", f"{row['in_store']:,}", *cells)
     console.print(table)
@@ -92,11 +93,10 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         least = "At least " if found["without_time"] else "About "
         together = ""
         if found["workers"]:
-            s = "s" * (found["workers"] != 1)
             time = duration(found["seconds"] / found["workers"])
-            together = f": {time} with {found['workers']} worker{s}"
-        time, size = duration(found["seconds"]), disk(found["bytes"])
-        console.print(f"{least}{time} of work{together}; {size} of disk.")
+            together = f": {time} with {counted(found['workers'], 'worker')}"
+        time, room = duration(found["seconds"]), size(found["bytes"])
+        console.print(f"{least}{time} of work{together}; {room} of disk.")
         basis = "earlier jobs took" if found["measured"] == 0 else "was measured here"
         if 0 < found["measured"] < left - found["without_time"]:
             basis = "earlier jobs took, and what was measured here"
@@ -110,19 +110,3 @@ def _amount(words: str, unknown: int, left: int) -> str:
     if not left:
         return "-"
     return "not known" if unknown == left else f"{words}{' + ?' if unknown else ''}"
-
-
-def duration(seconds: float) -> str:
-    """`40 s`, `25 min`, `3.5 h` or `12 days`."""
-    for size, unit in ((86400, "days"), (3600, "h"), (60, "min")):
-        if seconds >= (2 if unit == "days" else 1.5) * size:
-            return f"{seconds / size:.{0 if seconds / size >= 10 else 1}f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def disk(size: float) -> str:
-    """`30 MB`, `1.2 GB`."""
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if size >= unit:
-            return f"{size / unit:.{0 if size / unit >= 10 else 1}f} {name}"
-    return f"{size / 1e3:.0f} kB"

@@ -12,6 +12,7 @@ from rich.text import Text
 from memloc.report.explained_terminal import show_explanation, show_generalisation
 from memloc.results.narrative import clean_lost, of_all, part_of, undone_by_all
 from memloc.results.over_time import show_over_time
+from memloc.text import counted, duration
 
 WIDTH = 80
 BAR = 24
@@ -30,7 +31,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
     console.print(
         Text.assemble(
             ("memloc", "bold"),
-            f"  {summary['model']} ({_layers(summary)}) on {summary['task']}: "
+            f"  {summary['model']} ({counted(summary['layers'], 'layer')}) on {summary['task']}: "
             f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
         )
     )
@@ -46,7 +47,8 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
     console.print(
         Text.assemble(
             ("memloc", "bold"),
-            f"  {summary['model']} ({_layers(summary)}): {summary['examples']} examples, "
+            f"  {summary['model']} ({counted(summary['layers'], 'layer')}): "
+            f"{summary['examples']} examples, "
             f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised",
         )
     )
@@ -116,27 +118,18 @@ def show_files(folder: str, console: Console, jobs: dict[str, int] | None, secon
     )
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 job`, `1,234 jobs`."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> None:
     """How much was computed now, and how much earlier."""
     console.print()
     if jobs and not jobs["computed"] and jobs.get("failed"):
-        console.print(f"Nothing was computed, {jobs['reused']} reused, in {seconds:.0f} s.")
+        console.print(f"Nothing was computed, {jobs['reused']} reused, in {duration(seconds)}.")
     elif jobs and not jobs["computed"]:
         console.print(f"Nothing to compute: all {jobs['reused']} jobs were in the store already.")
     elif jobs and jobs["reused"]:
         computed = counted(jobs["computed"], "job")
-        console.print(f"{computed} computed, {jobs['reused']} reused, in {seconds:.0f} s.")
+        console.print(f"{computed} computed, {jobs['reused']} reused, in {duration(seconds)}.")
     else:
-        console.print(f"Computed in {seconds:.0f} s.")
-
-
-def _layers(summary: dict[str, Any]) -> str:
-    return "1 layer" if summary["layers"] == 1 else f"{summary['layers']} layers"
+        console.print(f"Computed in {duration(seconds)}.")
 
 
 def section(title: str) -> Text:

@@ -11,8 +11,9 @@ import memloc
 from memloc.analysis.control import score, score_choices
 from memloc.config import DEFAULT_METHODS, PARTS, ControlRunConfig
 from memloc.engine.job import Job
-from memloc.engine.progress import clock
 from memloc.results.grid_words import records
+from memloc.text import counted as in_words
+from memloc.text import duration, listed, size
 
 WEAKER = ("gradients", "probing")
 """By these the paper compares models (Figure 2, right), as the others find nearly everything."""
@@ -33,19 +34,18 @@ def estimate_words(
     windows = [job for job in waiting if job.kind == "window"]
     others = len(waiting) - len(trainings) - len(windows)
     counted = [
-        f"{len(part)} {name}{'s' * (len(part) != 1)}"
+        in_words(len(part), name)
         for part, name in ((trainings, "training"), (windows, "retrained window"))
         if part
-    ] + ([f"{others} other job{'s' * (others != 1)}"] if others else [])
+    ] + ([in_words(others, "other job")] if others else [])
     # θ_M is stored twice: when it had just learned the labels, and at the end.
     copies = sum(2 if job.identity["state"] == "memorised" else 1 for job in trainings)
-    size = copies * weights_size / 1e9
     reused = len(jobs) - len(waiting)
-    stored = f"; {reused} job{'s' * (reused != 1)} in the store already" if reused else ""
+    stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
     return (
-        f"{', '.join(counted)}: about {clock(sum(job.cost for job in waiting) / workers)} with "
-        f"{workers} worker{'s' * (workers != 1)} on an idle machine, more if trainings have to be "
-        f"repeated; {size:.1f} GB of disk{stored}"
+        f"{', '.join(counted)}: about {duration(sum(job.cost for job in waiting) / workers)} with "
+        f"{in_words(workers, 'worker')} on an idle machine, more if trainings have to be "
+        f"repeated; {size(copies * weights_size)} of disk{stored}"
     )
 
 
@@ -120,8 +120,8 @@ def _interpret(summary: dict[str, Any]) -> str:
     if not parts:
         return ""
     names, how = parts[0]
-    sentences = [f"{_join(names)} point{_s(names)} to a hidden layer {how}"]
-    sentences += [f"{_join(names)} {how}" for names, how in parts[1:]]
+    sentences = [f"{listed(names)} point{_s(names)} to a hidden layer {how}"]
+    sentences += [f"{listed(names)} {how}" for names, how in parts[1:]]
     text = "; ".join(sentences)
     return text[0].upper() + text[1:] + "."
 
@@ -129,10 +129,6 @@ def _interpret(summary: dict[str, Any]) -> str:
 def _beats_chance(row: dict[str, Any]) -> bool:
     low = row["low"] if row["low"] is not None else row["accuracy"]
     return bool(low > row["chance"])
-
-
-def _join(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _s(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from memloc.results.binarised import Binarised
 from memloc.results.grid import Grid
+from memloc.text import counted
 
 
 def grid_title(grid: Grid) -> str:
@@ -17,8 +18,9 @@ def grid_title(grid: Grid) -> str:
     seeds = sorted(set(grid.runs["seeds"]))
     each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
     return (
-        f"{_count(runs, 'run')}: {_count(tasks, 'task')}, {_count(len(grid.models), 'model')}, "
-        f"{_count(len(grid.techniques), 'technique')}, {each} seed{'s' if each != '1' else ''} each"
+        f"{counted(runs, 'run')}: {counted(tasks, 'task')}, {counted(len(grid.models), 'model')}, "
+        f"{counted(len(grid.techniques), 'technique')}, "
+        f"{each} seed{'s' if each != '1' else ''} each"
     )
 
 
@@ -61,7 +63,3 @@ def records(table: Any) -> list[dict[str, Any]]:
 def _plain(value: Any) -> Any:
     unknown = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
     return None if unknown else value
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -17,6 +17,7 @@ from typing import Any
 
 from memloc.config import PARTS, DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
 from memloc.results.run_folders import ResultsError, RunFolder
+from memloc.text import counted
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": DataConfig().model_dump(mode="json"),
@@ -153,7 +154,7 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
     used = groups[chosen - 1]
     words = [
         f"The runs have different settings; group {chosen} of {len(groups)} is used "
-        f"({_count(len(used.runs))}), --group K takes another."
+        f"({counted(len(used.runs), 'run')}), --group K takes another."
     ]
     for number, group in enumerate(groups, start=1):
         if group is not used:
@@ -162,7 +163,7 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
             shared = [(used.runs[name], twins[name]) for name in used.runs.keys() & twins.keys()]
             if any(max(run.n_classes for run in pair) > 2 for pair in shared):
                 differences += "; compared with the runs used, task by task"
-            words.append(f"Group {number} ({_count(len(group.runs))}): {differences}.")
+            words.append(f"Group {number} ({counted(len(group.runs), 'run')}): {differences}.")
     return words
 
 
@@ -288,7 +289,3 @@ def _value(value: Any) -> str:
     if value is None:
         return "not set"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _count(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"

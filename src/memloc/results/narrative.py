@@ -7,6 +7,7 @@ from typing import Any
 from memloc.analysis.agreement import FEWEST, agreeing_group
 from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
+from memloc.text import listed
 
 MEMORISED = 0.95
 """Accuracy on noisy examples from which on the model has memorised them."""
@@ -154,7 +155,7 @@ def agreement(summary: dict[str, Any]) -> str:
         "gave no layer any weight": [n for n, r in others.items() if r["m_cog"] is None],
         "undid too little to compare": [n for n, r in others.items() if r["m_cog"] is not None],
     }
-    without = "; ".join(f"{join(names)} {why}" for why, names in reasons.items() if names) + "."
+    without = "; ".join(f"{listed(names)} {why}" for why, names in reasons.items() if names) + "."
     return f"{compared[:-1]}; {without}" if compared else without[0].upper() + without[1:]
 
 
@@ -174,26 +175,21 @@ def _agreement(summary: dict[str, Any], methods: dict[str, Any], others_empty: b
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
     rho = f"ρ {low}" if low == high else f"ρ {low} to {high}"
     tops = sorted({peaks[name] for name in group})
-    top = f"layer {tops[0]}" if len(tops) == 1 else "layers " + join([str(t) for t in tops])
+    top = f"layer {tops[0]}" if len(tops) == 1 else "layers " + listed([str(t) for t in tops])
     everybody = not others and not others_empty
-    who = f"All {len(group)} techniques" if everybody else join(list(group)).capitalize()
+    who = f"All {len(group)} techniques" if everybody else listed(list(group)).capitalize()
     first = f"{who} agree on the order of the layers ({rho}; most weight in {top})"
     if not others:
         return f"{first}."
     if len(others) == 1:
         name, layer = next(iter(others.items()))
         return f"{first}; {name} does not (most in layer {layer})."
-    return f"{first}; {join(list(others))} do not ({_peaks(others)})."
+    return f"{first}; {listed(list(others))} do not ({_peaks(others)})."
 
 
 def _peaks(peaks: dict[str, int]) -> str:
     parts = [f"layer {layer} for {name}" for name, layer in peaks.items()]
-    return f"most weight in {join(parts)}"
-
-
-def join(parts: list[str]) -> str:
-    """a, b and c."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"most weight in {listed(parts)}"
 
 
 def _whole_layers(methods: dict[str, Any]) -> list[str]:
@@ -204,8 +200,8 @@ def _whole_layers(methods: dict[str, Any]) -> list[str]:
         return []
     one = len(whole) == 1
     return [
-        f"{join(whole).capitalize()} {'looks' if one else 'look'} at whole layers, while the "
-        f"others look at {join(sorted(parts))} alone (--unit)."
+        f"{listed(whole).capitalize()} {'looks' if one else 'look'} at whole layers, while the "
+        f"others look at {listed(sorted(parts))} alone (--unit)."
     ]
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from memloc.analysis.over_time import MOVED, WEIGHTED, movement
 from memloc.analysis.windows import ENOUGH
-from memloc.results.narrative import join
+from memloc.text import listed
 
 MOST_ROWS = 12
 SHARES = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy", "clean_error")
@@ -134,7 +134,7 @@ def _start_words(known: list[dict[str, Any]], seeds: int, end: int) -> str:
 
 def _movement_words(name: str, moved: dict[str, Any], n_layers: int) -> str:
     firsts = sorted(set(moved["first_epochs"]))
-    epoch = f"epoch{'s' if len(firsts) > 1 else ''} {join([str(first) for first in firsts])}"
+    epoch = f"epoch{'s' if len(firsts) > 1 else ''} {listed([str(first) for first in firsts])}"
     centres = f"{moved['from']:.2f} at {epoch} and {moved['to']:.2f} at the end"
     shift, shifts = moved["shift"], moved["shift_per_seed"]
     begin = f"By {name}, its centre of gravity is {centres}"

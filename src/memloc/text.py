@@ -1,0 +1,59 @@
+"""How numbers, sizes, durations and lists are written, for everything that people read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """`1 job`, `1,234 jobs`; a plural that does not end in s is given."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def listed(names: Sequence[object], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *front, end = map(str, names)
+    return f"{', '.join(front)} {last} {end}" if front else end
+
+
+def duration(seconds: float) -> str:
+    """`40 seconds`, `12 minutes`, `3 hours and 20 minutes`, `2 days and 4 hours`."""
+    import humanize
+
+    unit = "seconds" if seconds < 60 else "minutes" if seconds < 2 * 86_400 else "hours"
+    return humanize.precisedelta(
+        round(max(seconds, 0)), minimum_unit=unit, suppress=("months", "years"), format="%.0f"
+    )
+
+
+def roughly(seconds: float) -> str:
+    """`a moment`, `40 seconds`, `3 hours`, `2 days`, for columns of ages."""
+    import humanize
+
+    return humanize.naturaldelta(max(seconds, 0))
+
+
+def clock(seconds: float) -> str:
+    """`0:01:05`, for columns of times."""
+    return str(timedelta(seconds=round(max(seconds, 0))))
+
+
+def size(number: float) -> str:
+    """Bytes: `30 MB`, `1.2 GB`; a MB is a million bytes."""
+    import humanize
+
+    return humanize.naturalsize(number, format="%.3g")
+
+
+def one_line(words: str) -> str:
+    """Without line ends and control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())
+
+
+def shortened(words: str, width: int) -> str:
+    """Without its middle if it is too long: what tells titles apart is mostly at their end."""
+    if len(words) <= width:
+        return words
+    head = width // 3
+    return f"{words[:head]}…{words[len(words) - (width - head - 1) :]}"
