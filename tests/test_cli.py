@@ -559,7 +559,7 @@ def test_an_odd_folder_name_is_printed_as_it_is(memloc, tiny_folder: Path) -> No
 def test_an_unexpected_error_is_one_sentence_and_exit_code_1(
     memloc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memloc.data.load.list_tasks", lambda: 1 / 0)
+    monkeypatch.setattr("memloc.data.load.named_tasks", lambda: 1 / 0)
     code, _, err = memloc("tasks")
     assert code == 1
     assert err.startswith("memloc: unexpected ZeroDivisionError")

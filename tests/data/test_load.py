@@ -7,7 +7,7 @@ import pytest
 
 from memloc.config import DataConfig
 from memloc.data.builtin import BUILTIN_TASKS
-from memloc.data.load import list_tasks, load_task
+from memloc.data.load import load_task, named_tasks
 from memloc.errors import DataError
 from memloc.paper.tasks import PAPER_TASKS
 
@@ -147,7 +147,7 @@ def test_settings_for_files_are_refused_elsewhere(setting, option):
 
 
 def test_the_list_of_tasks_has_all_of_them():
-    infos = {info.name: info for info in list_tasks()}
+    infos = named_tasks()
     assert list(infos) == [*BUILTIN_TASKS, *PAPER_TASKS]
     assert infos["reuters"].classes == 8
     assert infos["reuters"].source == "paper"

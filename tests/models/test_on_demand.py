@@ -15,10 +15,10 @@ import pytest
 import torch
 
 from memloc.config import ShapleyConfig, TechniquesConfig
-from memloc.data.encode import Encoded, encode
+from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec, share_embeddings
+from memloc.models.load import share_embeddings
 from memloc.models.on_demand import ALIGNMENT, LayersOnDemand
 from memloc.models.states import states_of
 from memloc.techniques import find_method

@@ -11,11 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from memloc.data.encode import Encoded, encode
+from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
-from memloc.models.states import BATCH, StateCache, pooled_states
+from memloc.models.states import EVALUATION_BATCH, StateCache, pooled_states
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
 
 ENCODERS, DECODERS = ("bert",), ("opt", "gpt_neox", "gpt_neo", "llama")
@@ -23,7 +22,7 @@ ARCHITECTURES = (*ENCODERS, *DECODERS)
 NO_LIMIT = 2**40
 
 
-def encoded_texts(n: int = 2 * BATCH + 6) -> Encoded:
+def encoded_texts(n: int = 2 * EVALUATION_BATCH + 6) -> Encoded:
     """Texts of 1 to 60 words in no order of length: three batches, all but one with padding."""
     generator = random.Random(3)
     lengths = [1, 60, *(generator.randint(1, 40) for _ in range(n - 2))]
@@ -80,7 +79,7 @@ def test_the_size_of_batches_changes_no_state_and_reports_end_at_1(
     model, encoded = BlockModel(tiny_model("opt", layers=3)), encoded_texts(20)
     fractions: list[float] = []
     large = pooled_states(model, encoded)
-    monkeypatch.setattr("memloc.models.states.BATCH", 6)
+    monkeypatch.setattr("memloc.models.states.EVALUATION_BATCH", 6)
     small = pooled_states(model, encoded, fractions.append)
     torch.testing.assert_close(small, large, rtol=1e-5, atol=1e-5)
     assert fractions == [6 / 20, 12 / 20, 18 / 20, 1.0]

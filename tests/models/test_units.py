@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from memloc.config import Unit
-from memloc.data.encode import Encoded, encode
+from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.models.on_demand import LayersOnDemand
 from memloc.models.units import ATTENTION, mixed_block, mixed_stack, unit_problem
 from memloc.techniques.swapping import expected_block_passes, swap_all_windows

@@ -6,9 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.data.encode import encode
+from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.techniques.swapping import swap_all_windows
 from tests.conftest import make_texts
 from tests.oracles.swapping import swap_plainly

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from memloc.analysis.centroids import pick_classes, positions
-from memloc.data.encode import encode
+from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.models.states import pooled_states
 from memloc.techniques.base import Context
 from memloc.techniques.centroids import explain

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from memloc.config import GradientsConfig, TechniquesConfig
-from memloc.data.encode import encode
+from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.techniques.base import Context, MethodFailed
 from memloc.techniques.gradients import Gradients, Target, clean_sample, mean_gradient
 from tests.conftest import labelled_rows

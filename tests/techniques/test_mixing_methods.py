@@ -12,10 +12,9 @@ import torch
 from memloc.analysis.shapley import sampled_shapley
 from memloc.analysis.windows import all_windows
 from memloc.config import ShapleyConfig, TechniquesConfig
-from memloc.data.encode import encode
+from memloc.data.encode import TextCodec, encode
 from memloc.models import mixing
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.models.mixing import predict_mixtures
 from memloc.techniques import shapley as shapley_module
 from memloc.techniques.base import Context, MethodFailed

@@ -8,9 +8,8 @@ import torch
 from sklearn.metrics import f1_score
 
 from memloc.config import ProbingConfig, TechniquesConfig
-from memloc.data.encode import encode
+from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.techniques.base import Context
 from memloc.techniques.probing import Probing, gains
 from memloc.training.probes import epoch_orders, initial_weights, split_examples

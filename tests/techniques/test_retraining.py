@@ -9,9 +9,8 @@ import torch
 
 from memloc.analysis.windows import Window, all_windows
 from memloc.config import RetrainingConfig, TechniquesConfig, TrainingConfig
-from memloc.data.encode import encode, training_batches
+from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.models.states import StateCache
 from memloc.techniques.base import Context, MethodFailed
 from memloc.techniques.retraining import Retraining, divide, retrain_window

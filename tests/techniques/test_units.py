@@ -11,9 +11,8 @@ import torch
 
 from memloc.analysis.windows import Window
 from memloc.config import RetrainingConfig, TechniquesConfig, TrainingConfig, Unit
-from memloc.data.encode import encode, training_batches
+from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.models.states import StateCache
 from memloc.techniques import NoSuchUnit, check_unit, declared, find_method, method_names
 from memloc.techniques.base import Context

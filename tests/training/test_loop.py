@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from memloc.config import TrainingConfig
-from memloc.data.encode import Encoded, encode, training_batches
+from memloc.data.encode import Encoded, TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.training.learners import HeadOnly, WholeModel
 from memloc.training.lesson import TrainingFailed
 from memloc.training.loop import TrainingData, fine_tune

@@ -16,11 +16,10 @@ import torch
 
 from memloc.analysis.windows import Window
 from memloc.config import TrainingConfig
-from memloc.data.encode import Encoded, encode
+from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec
 from memloc.techniques.base import Context
 from memloc.techniques.retraining import Retraining
 from memloc.training import resume as resuming
@@ -31,8 +30,8 @@ from memloc.training.loop import Trained, TrainingData, fine_tune, train_on_part
 from memloc.training.position import OpenWeights, Position
 from memloc.training.resume import KeptValues, ResumePoint, forget_finished, forget_states
 from tests.conftest import labelled_rows
-from tests.methods.test_retraining import TRAINING as RETRAINING
-from tests.methods.test_retraining import make_context
+from tests.techniques.test_retraining import TRAINING as RETRAINING
+from tests.techniques.test_retraining import make_context
 from tests.tiny_models import tiny_model, tiny_tokenizer
 from tests.training.test_control import auxiliary_labels, auxiliary_of
 

@@ -40,9 +40,9 @@ from memloc.engine.localisation import class_numbers
 from memloc.engine.plan import FROZEN_SEED
 from memloc.errors import DataError
 from memloc.models.blocks import BlockModel
-from memloc.models.states import states_of
-from memloc.techniques.base import Context, MethodFailed, Role, StatesOf
-from memloc.training.evaluate import predict_logits
+from memloc.models.names import Role, StatesOf
+from memloc.models.states import predict_logits, states_of
+from memloc.techniques.base import Context, MethodFailed
 from memloc.training.learners import HeadOnly
 from memloc.training.loop import TrainingData, fine_tune
 

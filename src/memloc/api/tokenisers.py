@@ -8,10 +8,10 @@ import numpy as np
 from torch import nn
 
 from memloc.config import PairFormat
-from memloc.data.encode import Encoded
+from memloc.data.encode import Encoded, TextCodec
 from memloc.errors import MemlocError, ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import TextCodec, agree_on_padding, length_limit, separator_of, set_padding
+from memloc.models.load import agree_on_padding, length_limit, separator_of, set_padding
 
 
 def make_codec(tokenizer: Any, model: BlockModel, max_tokens: int) -> TextCodec:

@@ -56,14 +56,12 @@ app.add_typer(store_app, name="store", no_args_is_help=True)
 @app.command("tasks")
 def tasks_command(as_json: Json = False) -> None:
     """List the built-in tasks and those of the paper."""
-    from dataclasses import asdict
-
-    from memloc.data.load import list_tasks
+    from memloc.data.load import named_tasks
     from memloc.report.listings import show_tasks
 
-    tasks = list_tasks()
+    tasks = list(named_tasks().values())
     if as_json:
-        print_json([asdict(task) for task in tasks])
+        print_json([task.facts() for task in tasks])
         return
     show_tasks(tasks, make_console())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,10 +14,21 @@ from torch import Tensor
 from memloc.config import PairFormat
 from memloc.data.task import input_columns
 from memloc.errors import DataError, ModelError
-from memloc.models.load import TextCodec
 
 POOL_OF_BATCHES = 16
 """Training batches are sorted by length within pools of this many, so order stays random."""
+
+
+@dataclass(frozen=True)
+class TextCodec:
+    """A tokeniser and what is needed to use it the same way everywhere."""
+
+    tokenizer: Any
+    separator: str
+    pad_id: int
+    max_tokens: int
+    vocabulary: int | None = None
+    """Rows of the model's embedding table."""
 
 
 @dataclass(frozen=True)

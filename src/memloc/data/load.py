@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from memloc.config import DataConfig
@@ -10,9 +11,8 @@ from memloc.data.files import load_file
 from memloc.data.noise import known_noise, perturb
 from memloc.data.subset import binarise, check_limit, limit
 from memloc.data.tables import SUFFIXES, data_suffix
-from memloc.data.task import Task
+from memloc.data.task import NamedTask, Task
 from memloc.errors import DataError, suggest
-from memloc.paper.tasks import PAPER_TASKS, load_paper
 
 BUILTIN_SIZE = 400
 """Training examples of a built-in task, unless a limit says otherwise."""
@@ -20,32 +20,15 @@ BUILTIN_SIZE = 400
 CONTENT_SEED = 1
 """Seed of the texts of built-in tasks: the data seed only decides who is noisy."""
 
+BUILTIN = "built-in"
+GROUP = "memloc.tasks"
+"""Entry points of packages that bring tasks."""
+OWN_TASKS = EntryPoint("paper", "memloc.paper.tasks:tasks", GROUP)
+"""Those that come with memloc, also where no metadata of it are installed."""
+
 _FILE_SETTINGS = (
     *("validation", "text_column", "pair_column", "label_column", "original_label_column"),
 )
-
-
-@dataclass(frozen=True)
-class TaskInfo:
-    """One line of the list of tasks.
-
-    Attributes:
-        name: What to give as the task.
-        category: Its kind, such as 'sentiment'.
-        classes: How many.
-        source: 'built-in' or 'paper'.
-        train_size: Training examples (for a built-in task: without a limit), if known.
-        note: Licence, or what else to mind.
-        description: What is to be told apart.
-    """
-
-    name: str
-    category: str
-    classes: int
-    source: str
-    train_size: int | None
-    note: str
-    description: str
 
 
 def load_task(config: DataConfig) -> Task:
@@ -60,22 +43,18 @@ def load_task(config: DataConfig) -> Task:
     Raises:
         DataError: If the data are missing, malformed or unsuitable.
     """
-    from memloc.data.builtin import BUILTIN_TASKS
-
-    _check_file_settings(config, names=[*BUILTIN_TASKS, *PAPER_TASKS])
-    size = config.limit
-    if config.task in BUILTIN_TASKS:
-        size = size or BUILTIN_SIZE
-        task = _generate(config, size)
-    elif config.task in PAPER_TASKS:
-        task = load_paper(PAPER_TASKS[config.task], config.data_dir)
+    names = named_tasks()
+    named = names.get(config.task)
+    if named is not None:
+        _check_no_file_settings(config)
+        task = named.load(config)
     elif _is_file(config.task):
         task = load_file(config)
     else:
-        hint = suggest(config.task, [*BUILTIN_TASKS, *PAPER_TASKS])
+        hint = suggest(config.task, names)
         end = "" if hint.endswith("?") else f", or a file ({', '.join(SUFFIXES)})"
         raise DataError(f"there is no task {config.task!r}{hint}{end}")
-    if config.data_dir is not None and config.task not in PAPER_TASKS:
+    if config.data_dir is not None and (named is None or not named.downloaded):
         raise DataError(
             f"--data-dir {config.data_dir} has no meaning for the task {config.task!r}; "
             "leave it out"
@@ -92,6 +71,9 @@ def load_task(config: DataConfig) -> Task:
             f"{config.task!r} has no validation examples of the classes {', '.join(task.labels)}; "
             f"add some"
         )
+    size = config.limit
+    if named is not None and named.source == BUILTIN:
+        size = size or BUILTIN_SIZE
     if size is not None:
         task = limit(task, size, config.seed)
     if "original_label" in task.train.columns:
@@ -99,40 +81,61 @@ def load_task(config: DataConfig) -> Task:
     return perturb(task, config.noise, config.seed)
 
 
-def list_tasks() -> list[TaskInfo]:
-    """Every task that has a name: the built-in ones first, then those of the paper."""
+@cache
+def named_tasks() -> dict[str, NamedTask]:
+    """Every task that has a name: the built-in ones first, then those that packages bring.
+
+    A package brings tasks with a function that returns `NamedTask`s, and makes it known with
+
+        [project.entry-points."memloc.tasks"]
+        my-tasks = "my_package.module:tasks"
+
+    Raises:
+        DataError: If the tasks of a package cannot be had.
+    """
+    found = _builtin_tasks()
+    points = {OWN_TASKS.name: OWN_TASKS} | {
+        point.name: point for point in entry_points(group=GROUP)
+    }
+    for point in points.values():
+        try:
+            brought = {task.name: task for task in point.load()()}
+        except Exception as error:  # whatever a foreign module does when it is imported
+            raise DataError(
+                f"the tasks {point.name!r} of {point.value} cannot be had: "
+                f"{type(error).__name__}: {error}; mend or uninstall that package"
+            ) from None
+        found |= {name: task for name, task in brought.items() if name not in found}
+    return found
+
+
+def is_downloaded(name: str) -> bool:
+    """Whether a task has a name, and its data come from the hub or from a local copy."""
+    return name in named_tasks() and named_tasks()[name].downloaded
+
+
+def _builtin_tasks() -> dict[str, NamedTask]:
     from memloc.data.builtin import BUILTIN_TASKS
 
-    built_in = [
-        TaskInfo(
+    return {
+        task.name: NamedTask(
             name=task.name,
             category=task.category,
-            classes=len(task.labels),
-            source="built-in",
+            labels=task.labels,
+            source=BUILTIN,
+            load=_generate,
             train_size=BUILTIN_SIZE,
             note="generated, no download",
             description=task.description,
         )
         for task in BUILTIN_TASKS.values()
-    ]
-    paper = [
-        TaskInfo(
-            name=row.name,
-            category=row.category,
-            classes=len(row.labels),
-            source="paper",
-            train_size=row.train_size,
-            note=row.licence,
-            description=row.description,
-        )
-        for row in PAPER_TASKS.values()
-    ]
-    return built_in + paper
+    }
 
 
-def _generate(config: DataConfig, size: int) -> Task:
+def _generate(config: DataConfig) -> Task:
     from memloc.data.builtin import BUILTIN_TASKS, generate
 
+    size = config.limit or BUILTIN_SIZE
     classes = len(BUILTIN_TASKS[config.task].labels)
     check_limit(config.task, size, 2 if config.binarise else classes)
     # Two classes of a larger number must make up the whole size once the others are gone.
@@ -147,9 +150,7 @@ def _is_file(task: str) -> bool:
     return data_suffix(path) in SUFFIXES or path.exists() or len(path.parts) > 1
 
 
-def _check_file_settings(config: DataConfig, names: list[str]) -> None:
-    if config.task not in names:
-        return
+def _check_no_file_settings(config: DataConfig) -> None:
     for setting in _FILE_SETTINGS:
         value = getattr(config, setting)
         if value is not None:

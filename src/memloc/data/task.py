@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pandas as pd
+
+from memloc.config import DataConfig
 
 INPUT_COLUMNS = ("word", "text", "text_pair")
 """Columns that make up the input, in the order in which they are joined."""
@@ -35,6 +38,43 @@ class Task:
     def with_train(self, train: pd.DataFrame) -> Task:
         """The same task with another training table (rows renumbered, `example` kept)."""
         return replace(self, train=train.reset_index(drop=True))
+
+
+@dataclass(frozen=True)
+class NamedTask:
+    """A task that is known by its name: a built-in one, or one that a package brings.
+
+    Attributes:
+        name: What to give as the task.
+        category: Its kind, such as 'sentiment'.
+        labels: The class names, in order.
+        source: Where it comes from, such as 'built-in'.
+        load: Makes the task, before it is reduced and noise is added.
+        train_size: Training examples (for a built-in task: without a limit), if known.
+        note: Licence, or what else to mind.
+        description: What is to be told apart.
+        downloaded: Its data come from the hub, or from a local copy below `data_dir`.
+    """
+
+    name: str
+    category: str
+    labels: tuple[str, ...]
+    source: str
+    load: Callable[[DataConfig], Task]
+    train_size: int | None = None
+    note: str = ""
+    description: str = ""
+    downloaded: bool = False
+
+    @property
+    def classes(self) -> int:
+        """How many."""
+        return len(self.labels)
+
+    def facts(self) -> dict[str, str | int | None]:
+        """What there is to say about it, as plain data."""
+        names = ("name", "category", "classes", "source", "train_size", "note", "description")
+        return {name: getattr(self, name) for name in names}
 
 
 def input_columns(table: pd.DataFrame) -> list[str]:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from memloc.config import ConfigError, ControlRunConfig, DataConfig
 from memloc.data.builtin import BUILTIN_TASKS
+from memloc.data.load import is_downloaded
 from memloc.data.task import Task
 from memloc.engine.progress import Progress
 from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
-from memloc.paper.tasks import PAPER_TASKS
 from memloc.techniques import check_enough_examples, method_names, usable_methods
 
 AUXILIARY_SIZE = 100
@@ -86,7 +86,7 @@ def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConf
 
     def of_task(name: str, limit: int | None) -> DataConfig:
         data = config.data.replace(task=name, limit=limit)
-        if name not in PAPER_TASKS:  # copies are of the paper's tasks alone
+        if not is_downloaded(name):  # local copies are of these alone
             data = data.model_copy(update={"data_dir": None})
         return data
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.config import DataConfig, ModelConfig
+from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
 from memloc.data.noise import perturb
 from memloc.data.subset import binarise, limit
 from memloc.data.task import Task
@@ -20,7 +21,6 @@ from memloc.engine.store.store import Store, key_of
 from memloc.engine.supplies import Supplies
 from memloc.errors import DataError, ModelError
 from memloc.models.names import ModelSource, find_known
-from memloc.paper.catalogue import PAPER_TASKS
 
 UNKNOWN = "unknown:"
 """Begins the fingerprints of models and the keys of data that are not here."""
@@ -40,15 +40,15 @@ class Guesses(Supplies):
         try:
             return super().task(config)
         except DataError as error:
-            if config.task not in PAPER_TASKS or config.data_dir is not None:
+            if not is_downloaded(config.task) or config.data_dir is not None:
                 raise
             self._tasks[config] = self._guess(config, str(error))
             return self._tasks[config]
 
     def _guess(self, config: DataConfig, why: str) -> Task:
-        row = PAPER_TASKS[config.task]
+        row = named_tasks()[config.task]
         self.missing_tasks[row.name] = why
-        rows = np.arange(row.train_size)
+        rows = np.arange(row.train_size or BUILTIN_SIZE)
         texts = [f"{row.name} {number}" for number in rows]
         table = pd.DataFrame({"example": rows, "text": texts, "label": rows % len(row.labels)})
         task = Task(row.name, row.category, row.labels, table, table.iloc[: len(row.labels)])

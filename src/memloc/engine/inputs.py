@@ -26,9 +26,9 @@ from memloc.engine.store.store import Store
 from memloc.engine.tasks import read_task
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
-from memloc.models.names import ModelSource, resolve
+from memloc.models.names import ModelSource, Role, StatesOf, resolve
 from memloc.models.on_demand import LayersOnDemand
-from memloc.techniques.base import CACHE_MEMORY, Context, Role, StatesOf
+from memloc.techniques.base import CACHE_MEMORY, Context
 from memloc.training.resume import SAVE_EVERY, ResumePoint
 
 _kept: dict[str, Context] = {}

@@ -28,10 +28,10 @@ from memloc.engine.store.store import Store
 from memloc.engine.tasks import read_task
 from memloc.engine.train_kind import train
 from memloc.models.load import load_classifier
-from memloc.models.names import ModelSource
-from memloc.models.states import BATCH, states_of
+from memloc.models.names import ModelSource, StatesOf
+from memloc.models.states import EVALUATION_BATCH, states_of
 from memloc.techniques import find_method
-from memloc.techniques.base import StatesOf, WindowedMethod
+from memloc.techniques.base import WindowedMethod
 from memloc.training.loop import train_on_part
 
 
@@ -55,7 +55,7 @@ def states(job: Job, store: Store, report: Report) -> Output:
     context = context_for(job, store)
     of = cast(StatesOf, job.identity["role"])
     found = states_of(of, context.model, context.encoded, report)
-    batches = len(list(evaluation_batches(context.encoded, BATCH)))
+    batches = len(list(evaluation_batches(context.encoded, EVALUATION_BATCH)))
     costs = {"block_passes": (len(found) - 1) * batches, "peak_memory_bytes": peak_memory()}
     return Output(tensors={"states": {"states": found}}, costs=costs)
 

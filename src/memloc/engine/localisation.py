@@ -29,6 +29,7 @@ from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
+from memloc.models.states import predict_logits
 from memloc.results.folder import made_from
 from memloc.results.summary import finish, summarise_methods
 from memloc.techniques import (
@@ -39,7 +40,6 @@ from memloc.techniques import (
     usable_methods,
 )
 from memloc.techniques.explain import possible_parts
-from memloc.training.evaluate import predict_logits
 
 
 @dataclass(frozen=True)

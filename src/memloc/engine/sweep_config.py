@@ -20,6 +20,7 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
+from memloc.data.load import is_downloaded
 from memloc.engine.settings import ExecutionConfig
 from memloc.engine.sweep_file import text as yaml_text
 from memloc.engine.sweep_file.checks import (
@@ -36,7 +37,6 @@ from memloc.engine.sweep_file.words import in_settings
 from memloc.engine.tally import KIND_WORDS
 from memloc.errors import suggest
 from memloc.models.names import known_training
-from memloc.paper.catalogue import PAPER_TASKS
 
 CONTROL = tuple(name for name in ControlRunConfig.model_fields if name != "device")
 
@@ -244,7 +244,7 @@ def _run_config(
     data = {k: v for k, v in settings["data"].items() if k != WRITTEN}
     if data_dir is not None:
         data["data_dir"] = data_dir
-    if data["task"] not in PAPER_TASKS:  # copies are of the paper's tasks alone
+    if not is_downloaded(data["task"]):  # local copies are of these alone
         data["data_dir"] = None
     halves = settings["generalisation"]
     given = {key: settings[key] for key in ("seeds", "methods") if settings[key] is not None}

@@ -13,22 +13,11 @@ import transformers
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
+from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.hostile import check_config, check_finite, check_size
 from memloc.models.names import ModelSource
-
-
-@dataclass(frozen=True)
-class TextCodec:
-    """A tokeniser and what is needed to use it the same way everywhere."""
-
-    tokenizer: Any
-    separator: str
-    pad_id: int
-    max_tokens: int
-    vocabulary: int | None = None
-    """Rows of the model's embedding table."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from torch import Tensor, nn
 from memloc.config import Dtype, Unit
 from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
 from memloc.models.blocks import Batch, BlockModel
+from memloc.models.states import autocast, predict_logits
 from memloc.models.units import mixed_stack
-from memloc.training.evaluate import autocast, predict_logits
 
 STATE_BYTES = 256 * 2**20
 """Upper limit for the states that are held at once; decides how many examples, and how many of

@@ -7,12 +7,18 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memloc.config import ModelConfig
 from memloc.data.hub_access import hub_answers
 from memloc.errors import ModelError, suggest
 from memloc.models.minilm import minilm_folder
+
+Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
+"""θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
+StatesOf = Role | Literal["bottom_swapped", "top_swapped"]
+"""Models whose states are looked at; the last two are θ_M2 with half its layers from θ_O."""
+SWAPPED_HALVES: tuple[StatesOf, ...] = ("bottom_swapped", "top_swapped")
 
 
 @dataclass(frozen=True)

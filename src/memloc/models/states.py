@@ -1,7 +1,8 @@
-"""Hidden states of whole data sets: where the head reads them, and complete below a layer."""
+"""Logits of whole data sets, and hidden states: where the head reads them, or below a layer."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,13 +15,34 @@ from torch import Tensor
 
 from memloc import text
 from memloc.analysis.windows import half_window
+from memloc.config import Dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import Batch, BlockModel
-from memloc.techniques.base import Role, StatesOf
+from memloc.models.names import Role, StatesOf
 
-BATCH = 32
+EVALUATION_BATCH = 32
 Report = Callable[[float], None]
+
+
+def autocast(device: torch.device, dtype: Dtype) -> contextlib.AbstractContextManager[Any]:
+    """Matrix multiplications in `dtype`, weights in float32."""
+    if dtype == "float32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=getattr(torch, dtype))
+
+
+def predict_logits(
+    model: BlockModel, encoded: Encoded, dtype: Dtype = "float32", size: int = EVALUATION_BATCH
+) -> np.ndarray:
+    """Logits of every example, in the order of `encoded`."""
+    config: Any = model.model.config
+    logits = np.empty((len(encoded), int(config.num_labels)), dtype=np.float32)
+    with model.mode(training=False), torch.inference_mode(), autocast(model.device, dtype):
+        for indices in evaluation_batches(encoded, size):
+            part = model.logits(encoded.batch(indices.tolist(), model.device)).float().cpu().numpy()
+            logits[indices] = part
+    return logits
 
 
 def pooled_states(
@@ -52,7 +74,7 @@ def pooled_states(
     kept = range(model.n_layers + 1) if layers is None else layers
     done = 0
     with model.mode(training=False), torch.no_grad():
-        for indices in evaluation_batches(encoded, BATCH):
+        for indices in evaluation_batches(encoded, EVALUATION_BATCH):
             batch = encoded.batch(indices.tolist(), model.device)
             found, _ = model.states(batch)
             part = torch.stack([model.pooled(found[layer], batch) for layer in kept]).float().cpu()
@@ -142,7 +164,7 @@ class StateCache:
         before = self.layer if 0 <= self.layer < layer else -1
         self.layer = -1  # until all have moved: an interrupted move must not pass for a state
         with self.model.mode(training=False), torch.no_grad():
-            for indices in evaluation_batches(self.encoded, BATCH):
+            for indices in evaluation_batches(self.encoded, EVALUATION_BATCH):
                 batch = self.encoded.batch(indices.tolist(), self.model.device)
                 state = (
                     self.model.input_state(batch) if before < 0 else self._gather(indices, batch)

@@ -9,17 +9,40 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memloc.config import DataConfig
 from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids
 from memloc.data.hub import HubSplit, load_splits
 from memloc.data.tables import read_table
-from memloc.data.task import INPUT_COLUMNS, Task
+from memloc.data.task import INPUT_COLUMNS, NamedTask, Task
 from memloc.errors import DataError
 from memloc.paper.catalogue import PAPER_TASKS, PaperTask
 
-__all__ = ["PAPER_TASKS", "PaperTask", "load_paper"]
+__all__ = ["PAPER_TASKS", "PaperTask", "load_paper", "tasks"]
 
 TRAIN_SHARE = 0.8
 """Share of the examples for training, where the data set has no split of its own."""
+
+
+def tasks() -> list[NamedTask]:
+    """The paper's tasks, for `memloc.data.load.named_tasks`."""
+
+    def load(config: DataConfig) -> Task:
+        return load_paper(PAPER_TASKS[config.task], config.data_dir)
+
+    return [
+        NamedTask(
+            name=row.name,
+            category=row.category,
+            labels=row.labels,
+            source="paper",
+            load=load,
+            train_size=row.train_size,
+            note=row.licence,
+            description=row.description,
+            downloaded=True,
+        )
+        for row in PAPER_TASKS.values()
+    ]
 
 
 def load_paper(row: PaperTask, data_dir: Path | None = None) -> Task:

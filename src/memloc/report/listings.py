@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memloc.config import DEFAULT_METHODS, TrainingConfig
-from memloc.data.load import TaskInfo
+from memloc.data.task import NamedTask
 from memloc.models.names import KNOWN_MODELS
 from memloc.techniques import declared, is_plugin, method_names
 from memloc.techniques.plugins import PluginFailed, origin
@@ -20,7 +20,7 @@ SOURCES = {
 }
 
 
-def show_tasks(tasks: Sequence[TaskInfo], console: Console) -> None:
+def show_tasks(tasks: Sequence[NamedTask], console: Console) -> None:
     """Print the tasks, by source."""
     for source, title in SOURCES.items():
         console.print(f"\n[bold]{title}[/bold]")

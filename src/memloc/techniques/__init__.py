@@ -19,13 +19,12 @@ from pydantic import ValidationError
 
 from memloc.config import DEFAULT_METHODS, Unit
 from memloc.errors import MemlocError, suggest
+from memloc.models.names import SWAPPED_HALVES, Role
 from memloc.techniques.base import (
     REGISTRY,
-    SWAPPED_HALVES,
     Context,
     LocalisationResult,
     Method,
-    Role,
     Scored,
     register,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ import pandas as pd
 from memloc.analysis.windows import Window, layer_table
 from memloc.config import TechniquesConfig, TrainingConfig
 from memloc.errors import MemlocError
+from memloc.models.names import Role, StatesOf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 Report = Callable[[float], None]
 Tables = dict[str, pd.DataFrame]
-Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
-"""θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
-StatesOf = Role | Literal["bottom_swapped", "top_swapped"]
-"""Models whose states are looked at; the last two are θ_M2 with half its layers from θ_O."""
-SWAPPED_HALVES: tuple[StatesOf, ...] = ("bottom_swapped", "top_swapped")
 
 CACHE_MEMORY = 2**30
 """Bytes of states a process keeps in memory before it uses a file."""

@@ -21,7 +21,8 @@ from memloc.analysis.events import (
     initiation,
     largest_steps,
 )
-from memloc.techniques.base import SWAPPED_HALVES, Context, Report, StatesOf, Tables
+from memloc.models.names import SWAPPED_HALVES, StatesOf
+from memloc.techniques.base import Context, Report, Tables
 
 
 def explain(context: Context, report: Report) -> Tables:

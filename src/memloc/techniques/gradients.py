@@ -33,8 +33,9 @@ from memloc.analysis.windows import layer_table
 from memloc.config import Dtype, Norm, Objective, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
-from memloc.techniques.base import Context, LocalisationResult, MethodFailed, Report, Role, register
-from memloc.training.evaluate import autocast
+from memloc.models.names import Role
+from memloc.models.states import autocast
+from memloc.techniques.base import Context, LocalisationResult, MethodFailed, Report, register
 
 BATCH = 16
 """Examples per backward pass; the sums do not depend on it. Larger batches were not faster."""

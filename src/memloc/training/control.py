@@ -22,7 +22,7 @@ from memloc.config import ControlConfig, Dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.heads import SecondHead
-from memloc.training.evaluate import EVALUATION_BATCH, autocast
+from memloc.models.states import EVALUATION_BATCH, autocast
 from memloc.training.learners import WholeModel
 from memloc.training.lesson import TrainingFailed
 from memloc.training.loop import Trained

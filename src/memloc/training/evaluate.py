@@ -1,38 +1,9 @@
-"""Logits of whole data sets, and the scores made from them."""
+"""Scores of predictions."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any
-
 import numpy as np
 import torch
-
-from memloc.config import Dtype
-from memloc.data.encode import Encoded, evaluation_batches
-from memloc.models.blocks import BlockModel
-
-EVALUATION_BATCH = 32
-
-
-def autocast(device: torch.device, dtype: Dtype) -> contextlib.AbstractContextManager[Any]:
-    """Matrix multiplications in `dtype`, weights in float32."""
-    if dtype == "float32":
-        return contextlib.nullcontext()
-    return torch.autocast(device.type, dtype=getattr(torch, dtype))
-
-
-def predict_logits(
-    model: BlockModel, encoded: Encoded, dtype: Dtype = "float32", size: int = EVALUATION_BATCH
-) -> np.ndarray:
-    """Logits of every example, in the order of `encoded`."""
-    config: Any = model.model.config
-    logits = np.empty((len(encoded), int(config.num_labels)), dtype=np.float32)
-    with model.mode(training=False), torch.inference_mode(), autocast(model.device, dtype):
-        for indices in evaluation_batches(encoded, size):
-            part = model.logits(encoded.batch(indices.tolist(), model.device)).float().cpu().numpy()
-            logits[indices] = part
-    return logits
 
 
 def scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:

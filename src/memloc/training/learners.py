@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from memloc.config import Dtype
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
-from memloc.models.states import pooled_states
-from memloc.training.evaluate import autocast, predict_logits
+from memloc.models.states import autocast, pooled_states, predict_logits
 
 
 class Trainee(Protocol):

@@ -13,7 +13,7 @@ from transformers import get_scheduler
 from memloc.config import TrainingConfig
 from memloc.data.encode import training_batches
 from memloc.errors import MemlocError
-from memloc.training.evaluate import autocast
+from memloc.models.states import autocast
 from memloc.training.learners import Trainee
 
 

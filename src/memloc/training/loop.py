@@ -26,7 +26,8 @@ from memloc.config import TrainingConfig
 from memloc.data.encode import Encoded
 from memloc.data.task import Task
 from memloc.models.blocks import BlockModel
-from memloc.training.evaluate import predict_logits, scores
+from memloc.models.states import predict_logits
+from memloc.training.evaluate import scores
 from memloc.training.learners import Learner, Trainee, WholeModel
 from memloc.training.lesson import Lesson, TrainingFailed
 from memloc.training.position import OpenWeights, Position

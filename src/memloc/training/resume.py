@@ -12,20 +12,17 @@ one time to the next).
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
-import shutil
-import socket
 import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safetensors import SafetensorError
 
-from memloc.engine.store.store import MANIFEST, TEMPORARY, Store, key_of, library_versions
 from memloc.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,6 +39,61 @@ UNREADABLE = (
     *(ValueError, LookupError, TypeError, AttributeError),
 )
 """What reading a state may end with, if somebody or something has changed it."""
+
+
+class Draft(Protocol):
+    """A state being written."""
+
+    path: Path
+
+    def tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
+        """Write a safetensors file."""
+        ...
+
+
+class SavedState(Protocol):
+    """A state opened for reading, its files checked."""
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """What is recorded beside it."""
+        ...
+
+    def json(self, name: str) -> Any:
+        """Read a JSON file."""
+        ...
+
+    def each_tensor(self, name: str) -> Iterable[tuple[str, Tensor]]:
+        """Read a safetensors file, one tensor after the other."""
+        ...
+
+
+class StateStore(Protocol):
+    """Where states are kept; `memloc.engine.store` has one."""
+
+    def keys(self, kind: str) -> list[str]:
+        """Names of everything stored under a kind."""
+        ...
+
+    def open(self, kind: str, key: str) -> SavedState:
+        """Open what was written; raises `StoreError` if it is damaged."""
+        ...
+
+    def write(self, kind: str, key: str, inputs: Any) -> AbstractContextManager[Draft]:
+        """Write something that is there completely or not at all."""
+        ...
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove it in one go."""
+        ...
+
+    def has_result(self, key: str) -> bool:
+        """Whether a finished result has this key."""
+        ...
+
+    def versions(self) -> dict[str, str]:
+        """Versions of all libraries that have a say in the numbers."""
+        ...
 
 
 class Kept(Protocol):
@@ -88,10 +140,10 @@ class ResumePoint:
         every: Seconds between two states; 0 saves after every step.
     """
 
-    def __init__(self, store: Store, name: str, every: float = SAVE_EVERY) -> None:
+    def __init__(self, store: StateStore, name: str, every: float = SAVE_EVERY) -> None:
         self.store, self.name, self.every = store, name, every
         self.kept: dict[str, Kept] = {}
-        self.belongs = _belongs(None)
+        self.belongs = self._belonging(None)
         self.last = time.monotonic()
 
     def part(self, name: str) -> ResumePoint:
@@ -112,7 +164,7 @@ class ResumePoint:
         Returns:
             Whether there was one; if not, nothing has changed.
         """
-        self.belongs = _belongs(belongs)
+        self.belongs = self._belonging(belongs)
         for number in sorted(self._numbers(), reverse=True):
             state = self._read(number)
             if state is not None:
@@ -149,13 +201,13 @@ class ResumePoint:
         finally:
             self.last = time.monotonic()
         for old in before:
-            _remove(self.store, self._folder(old))
+            self.store.remove(KIND, f"{self.name}-{old}")
         return True
 
     def forget(self) -> None:
         """Remove all states."""
         for number in self._numbers():
-            _remove(self.store, self._folder(number))
+            self.store.remove(KIND, f"{self.name}-{number}")
 
     def _read(self, number: int) -> dict[str, tuple[dict[str, Tensor], dict[str, Any]]] | None:
         """Tensors and values of all that is kept, or None if the state cannot be used."""
@@ -180,51 +232,23 @@ class ResumePoint:
 
     def _numbers(self) -> list[int]:
         pattern = re.compile(re.escape(self.name) + r"-(\d+)")
-        matches = (pattern.fullmatch(folder.name) for folder in _folders(self.store))
+        matches = map(pattern.fullmatch, self.store.keys(KIND))
         return [int(match[1]) for match in matches if match]
 
-    def _folder(self, number: int) -> Path:
-        return self.store.root / KIND / f"{self.name}-{number}"
+    def _belonging(self, what: Any) -> dict[str, Any]:
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+        return {"revision": REVISION, "to": digest, "versions": self.store.versions()}
 
 
-def forget_states(store: Store, key: str) -> None:
+def forget_states(store: StateStore, key: str) -> None:
     """Remove all states of a job, damaged ones too: it is done."""
-    for folder in _folders(store):
-        if folder.name.startswith(f"{key}-"):
-            _remove(store, folder)
+    for name in store.keys(KIND):
+        if name.startswith(f"{key}-"):
+            store.remove(KIND, name)
 
 
-def forget_finished(store: Store) -> None:
+def forget_finished(store: StateStore) -> None:
     """Remove states of jobs whose result is there: their process was killed before it could."""
-    for folder in _folders(store):
-        key = folder.name.split("-")[0]
-        if any(store.root.glob(f"*/{key}/{MANIFEST}")):
-            _remove(store, folder)
-
-
-def _belongs(what: Any) -> dict[str, Any]:
-    return {"revision": REVISION, "to": key_of(KIND, what), "versions": library_versions()}
-
-
-def _folders(store: Store) -> Iterator[Path]:
-    try:
-        names = os.listdir(store.root / KIND)
-    except FileNotFoundError:
-        return
-    for name in names:
-        yield store.root / KIND / name
-
-
-def _remove(store: Store, folder: Path) -> None:
-    """Remove a state in one go, so that nobody ever finds half of it.
-
-    It gets a name like a draft of this process, so it is swept with those if the process dies.
-    """
-    owner = f"{socket.gethostname()}@{os.getpid()}"
-    aside = store.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
-    try:
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        folder.rename(aside)
-    except OSError:
-        return  # another process has removed it, or nothing can be written here any more
-    shutil.rmtree(aside, ignore_errors=True)
+    for name in store.keys(KIND):
+        if store.has_result(name.split("-")[0]):
+            store.remove(KIND, name)

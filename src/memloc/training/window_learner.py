@@ -13,8 +13,7 @@ from memloc.analysis.windows import Window
 from memloc.config import Dtype, RetrainedTail, RetrainingConfig, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
-from memloc.models.states import StateCache
-from memloc.training.evaluate import EVALUATION_BATCH, autocast
+from memloc.models.states import EVALUATION_BATCH, StateCache, autocast
 from memloc.training.lesson import TrainingFailed
 
 

@@ -255,6 +255,35 @@ class Store:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
+    def keys(self, kind: str) -> list[str]:
+        """Names of everything stored under a kind, damaged things too."""
+        try:
+            return os.listdir(self.root / kind)
+        except FileNotFoundError:
+            return []
+
+    def has_result(self, key: str) -> bool:
+        """Whether there is a finished artefact of any kind with this key."""
+        return any(self.root.glob(f"*/{key}/{MANIFEST}"))
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an artefact in one go, so that nobody ever finds half of it.
+
+        It gets a name like a draft of this process, so it is swept with those if the process dies.
+        """
+        owner = f"{socket.gethostname()}@{os.getpid()}"
+        aside = self.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
+        try:
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            self._folder(kind, key).rename(aside)
+        except OSError:
+            return  # another process has removed it, or nothing can be written here any more
+        shutil.rmtree(aside, ignore_errors=True)
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the libraries that this process computes with."""
+        return library_versions()
+
     def check_writable(self) -> None:
         """Fail early, before any work, if nothing could be written.
 

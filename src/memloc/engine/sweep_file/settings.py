@@ -16,7 +16,7 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
-from memloc.data.builtin import BUILTIN_TASKS
+from memloc.data.load import named_tasks
 from memloc.engine.sweep_file.checks import (
     as_list,
     check_keys,
@@ -28,7 +28,6 @@ from memloc.engine.sweep_file.checks import (
 )
 from memloc.engine.sweep_file.overrides import Override
 from memloc.models.names import KNOWN_MODELS
-from memloc.paper.catalogue import PAPER_TASKS
 from memloc.techniques import UnknownMethod, check_method_names
 
 PARTS: dict[str, type[Frozen]] = {
@@ -151,7 +150,7 @@ class Reader:
 
     def place_task(self, name: str) -> str:
         """A file's absolute path; other names as they are."""
-        known = name in BUILTIN_TASKS or name in PAPER_TASKS
+        known = name in named_tasks()
         is_file = len(Path(name).parts) > 1 or Path(name).suffix or (self.base / name).exists()
         return self._path(name) if is_file and not known else name
 

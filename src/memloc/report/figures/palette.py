@@ -12,8 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-from memloc.data.builtin import BUILTIN_TASKS
-from memloc.paper.catalogue import PAPER_TASKS
+from memloc.data.load import named_tasks
 
 OTHER = "other"
 CATEGORIES = {
@@ -87,7 +86,7 @@ _FURTHER_TECHNIQUES = [Look(c, m) for m in "dp*8<>" for c in ("#7A5C00", "#33228
 @cache
 def category(task: str) -> str:
     """The category of a task, as one of `CATEGORIES`."""
-    known = PAPER_TASKS.get(task) or BUILTIN_TASKS.get(task)
+    known = named_tasks().get(task)
     return known.category if known is not None and known.category in CATEGORIES else OTHER
 
 
