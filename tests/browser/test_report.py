@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from memloc.analysis.windows import all_windows
+from memloc.paper.scorecard import page_claims
 from memloc.report.page import write_report
 from tests.report.folders import HOSTILE, undoing, write_full_localised, write_full_run
 from tests.report.over_time_folders import add_checkpoints
@@ -44,7 +45,7 @@ def many_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             validation=0.5 + index / 30, generalisation=0.6 + index / 40,
         )  # fmt: skip
     write_full_run(runs, "full", layers=24, noisy=30)
-    return write_report(runs)
+    return write_report(runs, check=page_claims)
 
 
 def cell(technique: str, size: int, layer: int, layers: int = LAYERS) -> str:

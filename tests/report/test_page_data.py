@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.windows import all_windows
+from memloc.paper.scorecard import page_claims
 from memloc.report.page_data import page_data, size_of
 from memloc.report.page_examples import DETAILS, LOWEST, STEPS, visible
 from memloc.report.page_run import run_data
@@ -208,7 +209,7 @@ def test_a_folder_of_runs_has_all_of_them_and_what_they_say_together(tmp_path: P
     for task in ("one", "two"):
         write_full_run(tmp_path, task)
     write_full_localised(tmp_path)
-    data = page_data(tmp_path)
+    data = page_data(tmp_path, check=page_claims)
     assert [one["task"] for one in data["runs"]] == ["one", "two", None]
     assert data["grid"]["tasks"] == ["one", "two"]
     assert len(data["grid"]["centres"]) == 2 * 4

@@ -32,9 +32,10 @@ def report_command(
 
     Several runs in one folder also get a part that compares them.
     """
+    from memloc.paper.scorecard import page_claims
     from memloc.report.page import write_report
 
-    place = write_report(folder, out)
+    place = write_report(folder, out, page_claims)
     print(f"Report: {place}")
     if open_it:
         open_report(place)

@@ -9,8 +9,9 @@ import pandas as pd
 from memloc.analysis.correlation import FEWEST, correlate
 from memloc.analysis.events import HALFWAY, LOCAL, largest_steps
 from memloc.paper.claim_measures import SHALLOW, Measure, from_table, over_runs
-from memloc.paper.numbers import TABLE_2, paper_name
+from memloc.paper.numbers import TABLE_2
 from memloc.paper.verdicts import Evidence, Measured, of_correlation
+from memloc.report.figures.names import short_name
 from memloc.results.grid import MEMORISED
 from memloc.results.grid_agreement import ALL_MODELS, DEPTHS, IN_PRINT, M_COG, SCORES
 
@@ -70,7 +71,7 @@ def depth_goes_with(depth: str, score: str) -> Measure:
         details = []
         for model in evidence.grid.models if len(evidence.grid.models) > 1 else []:
             own = from_table(evidence, "generalisation", {depth, score}, "depth", model)
-            theirs = TABLE_2[depth, score].get(paper_name(model) or "")
+            theirs = TABLE_2[depth, score].get(short_name(model) or "")
             detail = {"model": model, "spearman": own.value, "n": own.n}
             details.append(detail | ({} if theirs is None else {"paper": theirs}))
         if evidence.grid.runs[score].isna().all():

@@ -8,18 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memloc.report.figures.names import short_name
+
 PAPER_LAYERS = 12
 """Depth of the paper's four main models."""
-
-MODEL_NAMES = {
-    "bert-base-cased": "BERT",
-    "opt-125m": "OPT",
-    "gpt-neo-125m": "GPT-N",
-    "pythia-160m": "Pythia",
-    "pythia-160m-deduped": "Pythia",
-    "opt-1.3b": "OPT-1.3B",
-}
-"""The paper's name of a model of the Hugging Face hub."""
 
 CONTROL_ACCURACY = {"swapping": 0.98, "retraining": 0.99, "gradients": 0.65, "probing": 0.63}
 """Figure 2, accuracy@1, read off the bars."""
@@ -127,12 +119,7 @@ def mean_of(values: Mapping[Any, float]) -> float:
     return round(sum(values.values()) / len(values), 3)
 
 
-def paper_name(model: str) -> str | None:
-    """What the paper calls a model; None for models that it did not use."""
-    return MODEL_NAMES.get(model.lower())
-
-
 def of_pair(values: dict[tuple[str, str], float], one: str, other: str) -> float | None:
     """The paper's value for two of its models, in any order."""
-    pair = paper_name(one), paper_name(other)
+    pair = short_name(one), short_name(other)
     return next((v for (a, b), v in values.items() if pair in ((a, b), (b, a))), None)

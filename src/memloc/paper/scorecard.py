@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.paper.claims import count_verdicts
+from memloc.paper.claims import check_claims, count_verdicts
 from memloc.paper.verdicts import Finding, Format
 from memloc.results.grid import Grid
 from memloc.results.grid_words import grid_data, grid_title
@@ -52,6 +52,24 @@ def _record(finding: Finding) -> dict[str, Any]:
         "words": measured.words,
         "details": list(measured.details),
     }
+
+
+def page_claims(grid: Grid) -> tuple[str, list[dict[str, Any]]]:
+    """What the page of several runs shows of the claims, for `memloc.report.page`."""
+    findings = check_claims(grid)
+    claims = [
+        {
+            "section": finding.claim.section,
+            "statement": finding.claim.statement,
+            "paper": finding.claim.paper,
+            "here": shown_value(finding),
+            "n": finding.measured.n,
+            "verdict": finding.verdict,
+            "explanation": explanation(finding),
+        }
+        for finding in findings
+    ]
+    return summary_line(findings), claims
 
 
 def show_scorecard(grid: Grid, findings: Sequence[Finding], console: Console) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memloc.report.page_data import page_data
+from memloc.report.page_grid import Check
 from memloc.results.folder import REPORT
 from memloc.results.run_folders import ResultsError
 
@@ -38,12 +39,13 @@ SCRIPTS = (
 UNSAFE_IN_SCRIPT = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\ufeff"}
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
+def write_report(folder: Path, out: Path | None = None, check: Check | None = None) -> Path:
     """Write the page of a result, or of a folder of results; returns where it is.
 
     Args:
         folder: One result of `memloc run` or `memloc localise`, or a folder of such.
         out: The file to write; by default `report.html` in the folder.
+        check: Checks claims where there are several runs; without it, the page has none.
 
     Raises:
         ResultsError: If there are no results, if a file is damaged, or if the page cannot be
@@ -52,7 +54,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
     place = folder / REPORT if out is None else out
     if out is not None:
         _check_place(out)
-    text = render(page_data(folder))
+    text = render(page_data(folder, check=check))
     aside = place.with_name(f".{place.name[:40]}-{uuid.uuid4().hex[:6]}")
     try:
         aside.write_text(text, encoding="utf-8", errors="replace")

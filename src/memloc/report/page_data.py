@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import memloc
-from memloc.paper.page_grid import grid_page_data
 from memloc.report.page_examples import DETAILS
+from memloc.report.page_grid import Check, grid_page_data
 from memloc.report.page_run import run_data
 from memloc.results.run_folders import RunFolder, find_results
 
@@ -19,19 +19,20 @@ LARGEST = 7_500_000
 """Bytes of data; with scripts and styles the page stays below 8 MB."""
 
 
-def page_data(folder: Path, largest: int = LARGEST) -> dict[str, Any]:
+def page_data(folder: Path, largest: int = LARGEST, check: Check | None = None) -> dict[str, Any]:
     """All data of the page, as JSON data.
 
     Args:
         folder: One result of `memloc run` or `memloc localise`, or a folder of such.
         largest: Bytes of JSON.
+        check: Checks claims where there are several runs.
 
     Raises:
         ResultsError: If there are no results, or if a file is damaged.
     """
     found = find_results(folder)
     several = not (folder / "settings.json").is_file()
-    grid = grid_page_data(folder) if sum(run.trained for run in found) > 1 else None
+    grid = grid_page_data(folder, check) if sum(run.trained for run in found) > 1 else None
     left = largest - size_of(grid)
     return {
         "memloc": memloc.__version__,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from memloc.paper.numbers import paper_name
-
 TASK_NAMES = {
     "wic": "WiC",
     "rte": "RTE",
@@ -23,7 +21,20 @@ TASK_NAMES = {
 }
 LONGEST = 16
 """Letters of a name that every figure has room for."""
-_PAPER_MODELS = ("BERT", "OPT", "GPT-N", "Pythia", "OPT-1.3B")
+MODEL_NAMES = {
+    "bert-base-cased": "BERT",
+    "opt-125m": "OPT",
+    "gpt-neo-125m": "GPT-N",
+    "pythia-160m": "Pythia",
+    "pythia-160m-deduped": "Pythia",
+    "opt-1.3b": "OPT-1.3B",
+}
+"""Short names of known models, as the paper has them and in its order."""
+
+
+def short_name(model: str) -> str | None:
+    """The short name of a known model; None for others."""
+    return MODEL_NAMES.get(model.lower())
 
 
 def print_names(names: Iterable[str], known: dict[str, str], longest: int) -> dict[str, str]:
@@ -51,18 +62,19 @@ def shorten(name: str, longest: int) -> str:
 
 
 def model_names(models: Iterable[str]) -> dict[str, str]:
-    """The paper's name, or a short one."""
+    """The short name of a known model, or the name made short."""
     models = list(models)
-    known = {model: paper_name(model) or "" for model in models}
+    known = {model: short_name(model) or "" for model in models}
     return print_names(models, known, LONGEST)
 
 
 def model_order(depths: dict[str, int]) -> list[str]:
-    """Shallow models first, then those of the paper in its order, then by name."""
+    """Shallow models first, then the known ones in their order, then by name."""
+    known = list(dict.fromkeys(MODEL_NAMES.values()))
 
     def place(model: str) -> tuple[int, int, str]:
-        name = paper_name(model)
-        rank = _PAPER_MODELS.index(name) if name in _PAPER_MODELS else len(_PAPER_MODELS)
+        name = short_name(model)
+        rank = known.index(name) if name in known else len(known)
         return depths[model], rank, model
 
     return sorted(depths, key=place)

@@ -11,8 +11,8 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
-from memloc.paper.numbers import paper_name
 from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
+from memloc.report.figures.names import short_name
 from memloc.report.figures.palette import CATEGORIES, category
 from memloc.report.figures.print_table import MISSING, Section, print_table
 from memloc.results.grid_agreement import (
@@ -122,7 +122,7 @@ def draw_models(data: FigureData) -> PrintedTable:
         training = runs[0].settings.get("training")
         training = training if isinstance(training, dict) else {}
         seeds = sorted({run.n_seeds for run in runs})
-        known = SIZES.get(paper_name(model) or model)
+        known = SIZES.get(short_name(model) or model)
         width, parameters = known or (runs[0].summary.get("width"), None)
         rows.append(
             [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from memloc.paper.claims import check_claims
-from memloc.paper.scorecard import explanation, scorecard_data, shown_value, summary_line
 from memloc.report.page_examples import visible
 from memloc.report.page_tables import rounded
 from memloc.results.grid import Grid, read_grid
@@ -17,17 +16,23 @@ OTHER_GROUP = "--group K takes another"
 EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 
 
-def grid_page_data(folder: Path) -> dict[str, Any]:
+Check = Callable[[Grid], tuple[str, list[dict[str, Any]]]]
+"""Checks claims in a grid of runs: a sentence on all of them, and each as JSON data with `section`,
+`statement`, `paper`, `here`, `n`, `verdict` and `explanation`."""
+
+
+def grid_page_data(folder: Path, check: Check | None = None) -> dict[str, Any]:
     """All that the page shows of runs that may be compared.
+
+    Args:
+        folder: A folder of results.
+        check: Checks claims; without it, the page has none.
 
     Raises:
         ResultsError: If a file is damaged.
     """
     grid = read_grid(folder)
-    findings = check_claims(grid)
-    claims = scorecard_data(grid, findings)["claims"]
-    for claim, finding in zip(claims, findings, strict=True):
-        claim |= {"here": shown_value(finding), "explanation": explanation(finding)}
+    line, claims = ("", []) if check is None else check(grid)
     data = rounded(
         {
             "title": grid_title(grid),
@@ -40,8 +45,8 @@ def grid_page_data(folder: Path) -> dict[str, Any]:
             "events": records(grid.events[grid.events["event"].isin(EVENTS)]),
             "agreement": records(agreement_table(grid)),
             "in_print": IN_PRINT,
-            "claims": [_shown(claim) for claim in claims],
-            "claims_line": summary_line(findings),
+            "claims": claims,
+            "claims_line": line,
         }
     )
     shown: dict[str, Any] = _visible(data)
@@ -66,11 +71,6 @@ def _centres(grid: Grid) -> list[dict[str, Any]]:
 def _note(note: str) -> str:
     """Other groups are the business of another command."""
     return note.replace(OTHER_GROUP, "`memloc claims --group K` shows another")
-
-
-def _shown(claim: dict[str, Any]) -> dict[str, Any]:
-    wanted = ("section", "statement", "paper", "here", "n", "verdict", "explanation")
-    return {key: claim[key] for key in wanted}
 
 
 def _visible(value: Any) -> Any:
