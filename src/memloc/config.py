@@ -36,10 +36,10 @@ EVERY_EPOCH = "every_epoch"
 
 MOST_EPOCHS = 1_000_000
 """More are a mistake, and numbers without end have no end in plans either."""
-DEFAULT_METHODS = ("swapping", "retraining", "gradients", "probing")
+DEFAULT_TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
 
 
-class Frozen(BaseModel):
+class Settings(BaseModel):
     """Settings that cannot be changed, nor have names that nobody knows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -86,7 +86,7 @@ def _kinds(annotation: Any) -> set[Any]:
     return set().union(*map(_kinds, parts))
 
 
-class DataConfig(Frozen):
+class DataConfig(Settings):
     """Which examples, and which of their labels are flipped (section 3)."""
 
     flags = {"seed": "--data-seed"}
@@ -106,7 +106,7 @@ class DataConfig(Frozen):
     seed: int = Field(1, ge=0, description="Decides who is noisy; the same for all model seeds.")
 
 
-class TrainingConfig(Frozen):
+class TrainingConfig(Settings):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
     epochs: int = Field(50, ge=1, le=MOST_EPOCHS)
@@ -123,7 +123,7 @@ class TrainingConfig(Frozen):
     dtype: Dtype = "float32"
 
 
-class ModelConfig(Frozen):
+class ModelConfig(Settings):
     """Which classifier, and how to read it."""
 
     flags = {"name": "--model", "pair_format": "--pairs"}
@@ -138,75 +138,12 @@ class ModelConfig(Frozen):
     trust_remote_code: bool = False
 
 
-class RetrainingConfig(Frozen):
-    """Layer retraining (section 3.1); optimiser settings are those of the fine-tuning."""
+class Windows(Settings):
+    """Windows of consecutive layers, for the techniques that change them."""
 
-    flags = {"epochs": "--retrain-epochs", "tail": "--retrain-tail"}
+    flags = {"sizes": "--window-sizes"}
 
-    epochs: int = Field(5, ge=1, le=MOST_EPOCHS)
-    frozen_dropout: bool = Field(
-        False,
-        description="Dropout in frozen layers too, as in the authors' program; by default they are "
-        "deterministic, so that states below the window can be computed once.",
-    )
-    tail: RetrainedTail = Field(
-        "norm+head",
-        description="What learns beside the window: norm+head (the authors' program), head, all "
-        "(also BERT's pooler), none (the paper's words).",
-    )
-
-
-class GradientsConfig(Frozen):
-    """Forgetting gradients (section 3.1, appendix E)."""
-
-    flags = {
-        "objective": "--gradient-objective",
-        "norm": "--gradient-norm",
-        "subtract_clean": "--keep-clean",
-        "divide_by_frozen": "--undivided",
-    }
-
-    objective: Objective = Field(
-        "nll", description="nll (the paper) or gold_logit (the authors' program)."
-    )
-    norm: Norm = "L1"
-    subtract_clean: bool = Field(True, description="Subtract the clean gradient before the norm.")
-    divide_by_frozen: bool = Field(True, description="Divide by the norm in the frozen model.")
-    per_example: bool = Field(False, description="Also one weight per noisy example and layer.")
-
-
-class ProbingConfig(Frozen):
-    """Probes (section 3.1): an MLP d-128-128-C on the state the head reads."""
-
-    flags = {"seeds": "--probe-seeds", "epochs": "--probe-epochs"}
-
-    seeds: int = Field(5, ge=1, description="Probes per layer.")
-    epochs: int = Field(100, ge=1, le=MOST_EPOCHS)
-    select_after: int = Field(
-        25, ge=0, description="The best validation F1 is sought after this epoch."
-    )
-    hidden: int = Field(128, ge=1)
-    dropout: float = Field(0.1, ge=0, lt=1, description="On the input.")
-    learning_rate: float = Field(2e-4, gt=0)
-    weight_decay: float = Field(1e-5, ge=0)
-    batch_size: int = Field(32, ge=1)
-    clean_weight: float = Field(0.33, gt=0, description="Of clean examples in the loss.")
-    noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
-
-
-class ShapleyConfig(Frozen):
-    """Shapley values; models of up to 8 layers need neither."""
-
-    flags = {"standard_error": "--shapley-error", "orders": "--shapley-orders"}
-
-    standard_error: float = Field(0.01, gt=0, description="Of a layer's value, to stop at.")
-    orders: int = Field(400, ge=4, description="Orders of the layers to draw at most.")
-
-
-class TechniquesConfig(Frozen):
-    """Settings of the techniques, by name."""
-
-    window_sizes: tuple[int, ...] | None = Field(
+    sizes: tuple[int, ...] | None = Field(
         None,
         min_length=1,
         description="Sizes of the windows to modify; None: all. The full window always belongs to "
@@ -216,25 +153,14 @@ class TechniquesConfig(Frozen):
         "layer",
         description="What of a layer is changed: all of it, its attention, or the rest (the MLP).",
     )
-    retraining: RetrainingConfig = RetrainingConfig()
-    gradients: GradientsConfig = GradientsConfig()
-    probing: ProbingConfig = ProbingConfig()
-    shapley: ShapleyConfig = ShapleyConfig()
-    options: dict[str, dict[str, Any]] = Field(
-        {}, description="Of techniques of other packages, by name."
-    )
-
-    def of(self, technique: str, settings: tuple[str, ...]) -> dict[str, Any]:
-        """The settings that matter to a technique, as JSON data."""
-        found = self.model_dump(mode="json", include=set(settings))
-        if "options" in found:
-            found["options"] = {k: v for k, v in found["options"].items() if k == technique}
-        if found.get("unit") == "layer":  # as before there were others: stored results stay valid
-            del found["unit"]
-        return found
 
 
-class GeneralisationConfig(Frozen):
+TechniqueSettings = dict[str, dict[str, Any]]
+"""Techniques by name, in their order, with those of their settings that were given. Explanations
+may be among them for their settings."""
+
+
+class GeneralisationConfig(Settings):
     """Generalisation scores (section 5): models of random halves of the training data."""
 
     flags = {
@@ -256,7 +182,7 @@ class GeneralisationConfig(Frozen):
     )
 
 
-class ControlConfig(Frozen):
+class ControlConfig(Settings):
     """The control setup (section 3.2): memorisation hidden in known layers."""
 
     flags = {
@@ -281,15 +207,17 @@ class ControlConfig(Frozen):
 PAPER_SPLIT_RATE = 3e-5
 
 
-class RunConfig(Frozen):
+class RunConfig(Settings):
     """One experiment: a model, a task, some seeds."""
 
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     seeds: tuple[int, ...] = Field((1,), min_length=1)
-    methods: tuple[str, ...] = DEFAULT_METHODS
-    techniques: TechniquesConfig = TechniquesConfig()
+    techniques: TechniqueSettings = Field(
+        {name: {} for name in DEFAULT_TECHNIQUES}, description="Techniques, with their settings."
+    )
+    windows: Windows = Windows()
     explain: bool | None = Field(
         None, description="Centroids and class probes; None: as far as model and data allow."
     )
@@ -341,14 +269,14 @@ class RunConfig(Frozen):
         return tuple(round(epochs * number / count) for number in range(1, count + 1))
 
 
-class ControlledModel(Frozen):
+class ControlledModel(Settings):
     """A model of the control benchmark with the settings it is trained with."""
 
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
 
 
-class ControlRunConfig(Frozen):
+class ControlRunConfig(Settings):
     """The control benchmark: models × tasks × sets of layers × seeds."""
 
     flags = {"auxiliary_limit": "--aux-limit"}
@@ -362,12 +290,21 @@ class ControlRunConfig(Frozen):
     )
     layers: tuple[str, ...] = Field(("first", "middle", "last"), min_length=1)
     seeds: tuple[int, ...] = Field((1,), min_length=1)
-    methods: tuple[str, ...] | None = Field(
-        None, description="Techniques; None: all that the models allow."
+    techniques: TechniqueSettings = Field(
+        {}, description="Techniques, with their settings; none: all that the models allow."
     )
+    all_techniques: bool = Field(
+        False,
+        description="All techniques that the models allow; `techniques` only has settings then.",
+    )
+    windows: Windows = Windows()
     held_back: tuple[str, ...] = Field(
         (), description="Tasks that only choose the post-processing of gradients (Table 4)."
     )
     control: ControlConfig = ControlConfig()
-    techniques: TechniquesConfig = TechniquesConfig()
     device: Device = "auto"
+
+    @property
+    def every_technique(self) -> bool:
+        """Whether all techniques are wanted that the models allow."""
+        return self.all_techniques or not self.techniques

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.config import DEFAULT_METHODS, DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import DEFAULT_TECHNIQUES, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
 from memloc.engine.device import visible_gpus
 from memloc.engine.experiment import run
@@ -89,13 +89,13 @@ def keys(plan, name: str, seed: int) -> set[str]:
 
 
 def test_results_of_a_seed_do_not_depend_on_the_other_seeds(tiny_folder: Path) -> None:
-    settings = config(tiny_folder).replace(methods=DEFAULT_METHODS)
+    settings = config(tiny_folder).replace(methods=DEFAULT_TECHNIQUES)
     source, where = resolve(settings.model), {"device": "cpu", "cache_memory": None}
     alone, among = (
         plan_run(settings.replace(seeds=seeds), ("data", "x"), source, 3, where)
         for seeds in ((2,), (1, 2))
     )
-    for name in DEFAULT_METHODS:
+    for name in DEFAULT_TECHNIQUES:
         assert keys(alone, name, 2) == keys(among, name, 2), name
     assert len(keys(alone, "retraining", 2)) == 7
 

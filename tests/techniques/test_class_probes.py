@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from memloc.techniques.class_probes import explain, guessing_f1, probe_events
 from sklearn.metrics import f1_score
 
 from memloc.config import ProbingConfig, TechniquesConfig
 from memloc.techniques.base import Context
-from memloc.techniques.class_probes import explain, guessing_f1, probe_events
 from memloc.training.probes import epoch_orders, initial_weights, split_examples
 from tests.oracles.probing import probe_plainly
 

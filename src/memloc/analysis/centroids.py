@@ -19,6 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from memloc.analysis.events import (
+    crossing,
+    crossings_for_good,
+    first_crossing,
+    initiation,
+    largest_steps,
+)
 from memloc.errors import DataError
 
 if TYPE_CHECKING:
@@ -179,5 +186,54 @@ def trajectory_table(model: str, found: Positions, examples: np.ndarray) -> pd.D
             "example": np.repeat(examples, n_layers),
             "layer": np.tile(np.arange(1, n_layers + 1), n),
             "position": found.noisy.T.reshape(-1),
+        }
+    )
+
+
+def centroid_events(centroids: pd.DataFrame) -> dict[str, int | None]:
+    """Crossing and classification initiation from a table of one model."""
+    rows = {group: part.sort_values("layer") for group, part in centroids.groupby("group")}
+    means = rows["noisy"]["mean"].to_numpy()
+    return {
+        "crossing": crossing(means),
+        "first_crossing": first_crossing(means),
+        "initiation": initiation(
+            rows["class_a"]["high"].to_numpy(), rows["class_b"]["low"].to_numpy()
+        ),
+    }
+
+
+def crossing_table(found: Positions, examples: np.ndarray) -> pd.DataFrame:
+    """Per noisy example: where it crosses for good, and how much of its way one layer makes."""
+    layers, shares = largest_steps(found.noisy)
+    return pd.DataFrame(
+        {
+            "example": examples,
+            "crossing": pd.array(crossings_for_good(found.noisy), dtype="Int64"),
+            "largest_step_layer": pd.array(
+                [layer or None for layer in layers.tolist()], dtype="Int64"
+            ),
+            "largest_step": shares,
+        }
+    )
+
+
+def pair_table(classes: Classes, n_classes: int) -> pd.DataFrame:
+    """All ordered pairs of classes, with the number of noisy examples and whether they count."""
+    used = {(a, b) for a, b in classes.pairs.tolist()}
+    pairs = [(a, b) for a in range(n_classes) for b in range(n_classes) if a != b]
+    moved = list(
+        zip(
+            classes.labels[classes.noisy].tolist(),
+            classes.original[classes.noisy].tolist(),
+            strict=True,
+        )
+    )
+    return pd.DataFrame(
+        {
+            "label": [a for a, _ in pairs],
+            "original_label": [b for _, b in pairs],
+            "noisy": [moved.count(pair) for pair in pairs],
+            "used": [pair in used for pair in pairs],
         }
     )

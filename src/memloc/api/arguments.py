@@ -21,7 +21,7 @@ from memloc.cli.options import (
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
-    from memloc.config import TechniquesConfig
+    from memloc.config import TechniqueSettings
     from memloc.engine.progress import Progress
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
@@ -163,15 +163,13 @@ def path_of(path: Any, name: str) -> Path:
     return Path(path)
 
 
-def techniques_of(values: Mapping[str, Any]) -> TechniquesConfig:
-    """The settings of the techniques from a function's arguments.
+def techniques_of(values: Mapping[str, Any], names: Sequence[str]) -> TechniqueSettings:
+    """The techniques that were chosen, with their settings, from a function's arguments.
 
     Raises:
         MemlocError: If one is not possible.
     """
-    sizes, options = sizes_of(values["window_sizes"]), options_of(values["options"])
-    settings = techniques_from({**values, "window_sizes": None, "set_option": None})
-    return settings.replace(window_sizes=sizes, options=options)
+    return techniques_from({**values, "options": options_of(values["options"])}, names)
 
 
 def options_of(options: Any) -> dict[str, dict[str, Any]]:

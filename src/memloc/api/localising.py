@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from memloc.api.arguments import (
     in_words,
     names_of,
     progress_of,
+    sizes_of,
     spoken,
     techniques_of,
 )
@@ -27,24 +27,30 @@ from memloc.api.prepared import Opened, opened, training_of
 from memloc.api.result import NO_OLD_CLASS, Result
 from memloc.api.tabular import Data, Values, given_examples
 from memloc.config import (
-    DEFAULT_METHODS,
+    DEFAULT_TECHNIQUES,
     Norm,
     Objective,
     PairFormat,
     RetrainedTail,
-    TechniquesConfig,
+    TechniqueSettings,
     TrainingConfig,
     Unit,
+    Windows,
 )
-from memloc.engine.costs import passes
 from memloc.engine.job import Job, peak_memory
 from memloc.engine.progress import Progress
 from memloc.errors import MemlocError
 from memloc.results.folder import with_texts
 from memloc.results.summary import finish, summarise_methods
-from memloc.techniques import check_unit, find_method, usable_methods
+from memloc.techniques import (
+    Circumstances,
+    Technique,
+    check_unit,
+    make_usable,
+    possible_explanations,
+    settings_of,
+)
 from memloc.techniques.base import Context, Tables
-from memloc.techniques.explain import possible_parts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -156,9 +162,10 @@ def localise(
             possible.
     """
     with spoken(names=COLUMNS):
-        techniques = techniques_of(locals())
-        names = DEFAULT_METHODS if methods is None else names_of(methods)
-        names, broken = usable_methods(names, techniques.options)
+        names = DEFAULT_TECHNIQUES if methods is None else names_of(methods)
+        techniques = techniques_of(locals(), names)
+        windows = Windows.make(sizes=sizes_of(window_sizes), unit=unit)
+        chosen, broken = make_usable(techniques)
         shown = progress_of(progress)
         training = training_of(pretrained, learning_rate, batch_size, epochs, max_tokens)
         examples = given_examples(data, text, pair, label, original_label, suspects)
@@ -173,60 +180,52 @@ def localise(
             training,
             seed,
             cache_memory,
-            techniques,
+            windows,
         ) as found:
-            chosen_windows(found.context.n_layers, techniques.window_sizes)
-            check_unit(names, unit, found.context.model("memorised").unit_problem)
-            possible, skipped = sort_out(names, found, techniques)
-            parts, unexplained = _parts(explain, found)
+            chosen_windows(found.context.n_layers, windows.sizes)
+            check_unit(chosen, unit, found.context.model("memorised").unit_problem)
+            possible, skipped = sort_out(chosen, found)
+            explanations, unexplained = _explanations(explain, found, techniques)
             left_out = (f"no {name}: {why}" for name, why in skipped.items())
             for sentence in (*found.cautions, *broken, *left_out):
                 shown.note(in_words(sentence))
-            tables, failures = _compute(found, possible, parts, shown)
-        settings = _settings(found, training, techniques, seed, possible, explain, pairs, blocks)
+            tables, failures = _compute(found, [*possible, *explanations], shown)
+        settings = _settings(found, training, windows, seed, possible, explain, pairs, blocks)
         return _result(
-            found, tables, techniques, settings, skipped, [*broken, *failures], unexplained
+            found, tables, possible, settings, skipped, [*broken, *failures], unexplained
         )
 
 
-def _parts(explain: bool | None, found: Opened) -> tuple[tuple[str, ...], list[str]]:
+def _explanations(
+    explain: bool | None, found: Opened, techniques: TechniqueSettings
+) -> tuple[list[Technique], list[str]]:
     if explain is False or not found.suspected:
-        return possible_parts(explain, found.context.examples, found.pooling)
+        there = Circumstances(found.context.examples, found.pooling)
+        return possible_explanations(explain, there, techniques)
     if explain:
         raise MemlocError(f"--explain is not possible: {NO_OLD_CLASS}")
-    return (), [NO_OLD_CLASS]
+    return [], [NO_OLD_CLASS]
 
 
 def _compute(
-    found: Opened, names: Sequence[str], parts: Sequence[str], progress: Progress
+    found: Opened, techniques: Sequence[Technique], progress: Progress
 ) -> tuple[Tables, list[str]]:
     """All tables; a technique that fails leaves a sentence, unless all do."""
     context = found.context
-    work: dict[str, Callable[[Callable[[float], None]], tuple[Tables, dict[str, Any]]]] = {
-        **{name: partial(_technique, context, name) for name in names},
-        **{part: partial(_explanation, context, part) for part in parts},
-    }
     # Described as jobs so that they are shown like those of `memloc run`; they are never stored.
     jobs = [
-        Job(
-            "localise",
-            name,
-            {"in_memory": name},
-            # All windows of retraining are one job here.
-            cost=5.0 * context.n_layers**2
-            if name == "retraining"
-            else passes("localise", {"method": name}, context.n_layers),
-        )
-        for name in work
+        Job("localise", one.name, {"in_memory": one.name}, cost=_cost(one, context))
+        for one in techniques
     ]
     gathered: dict[str, list[pd.DataFrame]] = {}
     costs, failures = [], []
     with progress.showing(jobs):
-        for job, (name, compute) in zip(jobs, work.items(), strict=True):
+        for job, technique in zip(jobs, techniques, strict=True):
+            name = technique.name
             progress.start(job)
             started = time.perf_counter()
             try:
-                tables, spent = compute(partial(progress.advance, job))
+                tables, spent = technique.compute(context, partial(progress.advance, job))
             except MemlocError as error:
                 failures.append(in_words(f"{name} failed: {error}"))
                 progress.fail(job, failures[-1])
@@ -252,27 +251,21 @@ def _compute(
     return all_tables, failures
 
 
-def _technique(
-    context: Context, name: str, report: Callable[[float], None]
-) -> tuple[Tables, dict[str, Any]]:
-    found = find_method(name, context.techniques.options.get(name)).localise(context, report)
-    return found.tables, found.costs
-
-
-def _explanation(
-    context: Context, part: str, report: Callable[[float], None]
-) -> tuple[Tables, dict[str, Any]]:
-    module = importlib.import_module(f"memloc.techniques.{part}")
-    tables: Tables = module.explain(context, report)
-    return tables, {}
+def _cost(technique: Technique, context: Context) -> float:
+    """All windows of a technique are one job here."""
+    n_layers, cost = context.n_layers, technique.cost(context.n_layers)
+    if technique.windowed:
+        windows = chosen_windows(n_layers, context.windows.sizes)
+        cost += sum(technique.window_cost(n_layers, window) for window in windows)
+    return cost
 
 
 def _settings(
     found: Opened,
     training: TrainingConfig,
-    techniques: TechniquesConfig,
+    windows: Windows,
     seed: int,
-    methods: Sequence[str],
+    techniques: Sequence[Technique],
     explain: bool | None,
     pairs: str,
     blocks: str | None,
@@ -288,8 +281,8 @@ def _settings(
         "blocks": blocks,
         "training": training.model_dump(),
         "seed": seed,
-        "methods": list(methods),
-        "techniques": techniques.model_dump(mode="json"),
+        "techniques": settings_of(techniques),
+        "windows": windows.model_dump(mode="json"),
         "explain": explain,
         "suspects": found.suspected,
     }
@@ -298,7 +291,7 @@ def _settings(
 def _result(
     found: Opened,
     tables: Tables,
-    techniques: TechniquesConfig,
+    techniques: Sequence[Technique],
     settings: dict[str, Any],
     skipped: dict[str, str],
     failures: list[str],
@@ -315,7 +308,7 @@ def _result(
         "noisy_examples": noisy,
         "memorised_examples": found.memorised,
         "memorised_share": found.memorised / noisy,
-        "methods": summarise_methods(tables, techniques),
+        "methods": summarise_methods(tables, techniques, found.context.windows),
         "failures": failures,
         "near_ceiling_known": "near_ceiling" in found.precisions,
         "skipped": {name: in_words(why) for name, why in skipped.items()},

@@ -34,7 +34,7 @@ from memloc.api.tokenisers import (
     padding_caution,
 )
 from memloc.api.untouched import own_settings, untouched
-from memloc.config import PairFormat, TechniquesConfig, TrainingConfig
+from memloc.config import PairFormat, TrainingConfig, Windows
 from memloc.data.encode import Encoded, encode
 from memloc.engine.localisation import class_numbers
 from memloc.engine.plan import FROZEN_SEED
@@ -42,7 +42,7 @@ from memloc.errors import DataError
 from memloc.models.blocks import BlockModel
 from memloc.models.names import Role, StatesOf
 from memloc.models.states import predict_logits, states_of
-from memloc.techniques.base import Context, MethodFailed
+from memloc.techniques.base import Context, TechniqueFailed
 from memloc.training.learners import HeadOnly
 from memloc.training.loop import TrainingData, fine_tune
 
@@ -157,7 +157,7 @@ def opened(
     training: TrainingConfig,
     seed: int,
     cache_memory: str | int,
-    techniques: TechniquesConfig | None = None,
+    windows: Windows | None = None,
 ) -> Iterator[Opened]:
     """Open the models and check everything; all is restored at the end, also after Ctrl-C.
 
@@ -171,7 +171,7 @@ def opened(
         training: Settings.
         seed: For clean examples to compare with, and for retraining.
         cache_memory: Upper limit of states that are kept in memory.
-        techniques: Settings.
+        windows: Which windows of layers are changed.
     """
     seed, memory = checked_seed(seed), bytes_of(cache_memory)
     check_pairs(pairs)
@@ -212,7 +212,7 @@ def opened(
         check_words(encoded, tokenizer)
         examples, memorised = _answers(examples, encoded, layers, labels)
         roles = frozenset({*layers, *({"frozen"} if "pretrained" in layers else ())})
-        context = _context(layers, examples, encoded, training, seed, memory, techniques, undo)
+        context = _context(layers, examples, encoded, training, seed, memory, windows, undo)
         yield Opened(
             context,
             tuple(labels),
@@ -278,7 +278,7 @@ def _context(
     training: TrainingConfig,
     seed: int,
     memory: int,
-    techniques: TechniquesConfig | None,
+    windows: Windows | None,
     undo: ExitStack,
 ) -> Context:
     layers = {"near_ceiling": layers["memorised"], **layers}
@@ -298,7 +298,7 @@ def _context(
         if role == "frozen":
             return frozen()
         if role not in layers:
-            raise MethodFailed(f"this needs {WORDS[role]}, which was not given")
+            raise TechniqueFailed(f"this needs {WORDS[role]}, which was not given")
         return layers[role]
 
     @cache
@@ -313,7 +313,7 @@ def _context(
         layers["memorised"].n_layers,
         seed=seed,
         training=training,
-        techniques=techniques or TechniquesConfig(),
+        windows=windows or Windows(),
         cache_memory=memory,
         has_original="original" in layers,
     )

@@ -17,13 +17,14 @@ from memloc.api.arguments import (
     path_of,
     progress_of,
     seeds_of,
+    sizes_of,
     spoken,
     techniques_of,
 )
 from memloc.api.result import Result
 from memloc.api.tabular import Data, as_frame, run_table
 from memloc.config import (
-    DEFAULT_METHODS,
+    DEFAULT_TECHNIQUES,
     DataConfig,
     Device,
     Dtype,
@@ -36,6 +37,7 @@ from memloc.config import (
     RunConfig,
     TrainingConfig,
     Unit,
+    Windows,
 )
 from memloc.engine.progress import Progress
 from memloc.errors import DataError, MemlocError, StoreError
@@ -70,7 +72,7 @@ def run(
     micro_batch_size: int | None = None,
     dtype: Dtype = "float32",
     device: Device = "auto",
-    methods: str | Sequence[str] = DEFAULT_METHODS,
+    methods: str | Sequence[str] = DEFAULT_TECHNIQUES,
     window_sizes: int | str | Sequence[int] | None = None,
     unit: Unit = "layer",
     retrain_epochs: int = 5,
@@ -175,11 +177,11 @@ def run(
     """
     from memloc.engine.experiment import run as run_experiment
     from memloc.models.names import known_training
-    from memloc.techniques import check_method_names
 
     files: dict[str, str] = {}
     with spoken(files):
-        techniques = techniques_of(locals())
+        techniques = techniques_of(locals(), names_of(methods))
+        windows = Windows.make(sizes=sizes_of(window_sizes), unit=unit)
         folder, processes = path_of(runs, "runs"), checked_workers(workers)
         halves = GeneralisationConfig.make(
             splits=splits,
@@ -233,14 +235,13 @@ def run(
                 dtype=dtype,
             ),
             seeds=seeds_of(seeds),
-            methods=names_of(methods),
             techniques=techniques,
+            windows=windows,
             explain=explain,
             checkpoints=checkpoints,
             generalisation=halves if generalisation else None,
             device=device,
         )
-        check_method_names(config.methods)
         found = run_experiment(
             config,
             folder,

@@ -13,17 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import memloc.techniques as all_techniques
 from memloc.api.arguments import sizes_of, spoken
-from memloc.config import (
-    GradientsConfig,
-    Norm,
-    Objective,
-    ProbingConfig,
-    RetrainedTail,
-    RetrainingConfig,
-    ShapleyConfig,
-)
-from memloc.techniques import find_method, method_names
 from memloc.techniques.base import Context, LocalisationResult
 
 __all__ = [
@@ -54,22 +45,22 @@ _OWN = {
 
 def names() -> tuple[str, ...]:
     """All techniques, also those of other packages."""
-    return method_names()
+    return all_techniques.names()
 
 
 def apply(
     name: str, context: Context, report: Callable[[float], None] | None = None, **options: Any
 ) -> LocalisationResult:
-    """Any technique by its name, with the settings of the context.
+    """Any technique by its name.
 
     Args:
         name: One of `names()`.
         context: Models and data.
         report: Called with the finished fraction.
-        options: Of a technique from another package.
+        options: Settings of the technique.
     """
     with spoken():
-        return find_method(name, options).localise(context, report or (lambda _: None))
+        return all_techniques.make(name, options).localise(context, report or (lambda _: None))
 
 
 @spoken(names=_OWN)
@@ -77,7 +68,7 @@ def swapping(
     context: Context, *, window_sizes: int | str | Sequence[int] | None = None
 ) -> LocalisationResult:
     """Swap windows of layers for those of θ_O."""
-    return apply("swapping", _with(context, window_sizes=sizes_of(window_sizes)))
+    return apply("swapping", _with(context, window_sizes))
 
 
 @spoken(names=_OWN)
@@ -85,51 +76,28 @@ def retraining(
     context: Context,
     *,
     window_sizes: int | str | Sequence[int] | None = None,
-    epochs: int = 5,
-    tail: RetrainedTail = "norm+head",
-    frozen_dropout: bool = False,
+    **settings: Any,
 ) -> LocalisationResult:
     """Reset windows of layers to θ_P and train them on clean examples."""
-    config = RetrainingConfig.make(epochs=epochs, tail=tail, frozen_dropout=frozen_dropout)
-    return apply(
-        "retraining", _with(context, window_sizes=sizes_of(window_sizes), retraining=config)
-    )
+    return apply("retraining", _with(context, window_sizes), **settings)
 
 
 @spoken(names=_OWN)
-def gradients(
-    context: Context,
-    *,
-    objective: Objective = "nll",
-    norm: Norm = "L1",
-    subtract_clean: bool = True,
-    divide_by_frozen: bool = True,
-    per_example: bool = False,
-) -> LocalisationResult:
+def gradients(context: Context, **settings: Any) -> LocalisationResult:
     """Which layers would have to change most to forget?"""
-    config = GradientsConfig.make(
-        objective=objective,
-        norm=norm,
-        subtract_clean=subtract_clean,
-        divide_by_frozen=divide_by_frozen,
-        per_example=per_example,
-    )
-    return apply("gradients", _with(context, gradients=config))
+    return apply("gradients", context, **settings)
 
 
 @spoken(names=_OWN)
-def probing(context: Context, *, seeds: int = 5, epochs: int = 100) -> LocalisationResult:
+def probing(context: Context, **settings: Any) -> LocalisationResult:
     """After which layer can a probe tell wrong labels from clean ones?"""
-    return apply("probing", _with(context, probing=ProbingConfig.make(seeds=seeds, epochs=epochs)))
+    return apply("probing", context, **settings)
 
 
 @spoken(names=_OWN)
-def shapley(
-    context: Context, *, standard_error: float = 0.01, orders: int = 400
-) -> LocalisationResult:
+def shapley(context: Context, **settings: Any) -> LocalisationResult:
     """What a layer adds when layers are swapped in any order."""
-    config = ShapleyConfig.make(standard_error=standard_error, orders=orders)
-    return apply("shapley", _with(context, shapley=config))
+    return apply("shapley", context, **settings)
 
 
 def patching(context: Context) -> LocalisationResult:
@@ -137,5 +105,5 @@ def patching(context: Context) -> LocalisationResult:
     return apply("patching", context)
 
 
-def _with(context: Context, **settings: Any) -> Context:
-    return replace(context, techniques=context.techniques.replace(**settings))
+def _with(context: Context, sizes: int | str | Sequence[int] | None) -> Context:
+    return replace(context, windows=context.windows.replace(sizes=sizes_of(sizes)))

@@ -41,6 +41,7 @@ from memloc.cli.options import (
     parse_list,
     parse_names,
     parse_seeds,
+    parse_sizes,
     techniques_from,
 )
 from memloc.cli.output import interruptible, make_console, print_json, report_failures
@@ -51,6 +52,7 @@ from memloc.config import (
     DataConfig,
     ModelConfig,
     TrainingConfig,
+    Windows,
 )
 
 
@@ -151,18 +153,18 @@ def control_command(
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
-    techniques = techniques_from(locals())
+    windows = Windows.make(sizes=parse_sizes(window_sizes), unit=unit)
     from memloc.data.builtin import BUILTIN_TASKS
     from memloc.engine.control import run_control
     from memloc.engine.progress import make_progress
     from memloc.models.names import known_training
-    from memloc.techniques import check_method_names
+    from memloc.techniques import names as technique_names
 
     names = parse_list("--tasks", tasks, "questions")
     if names is None:
         names = tuple(name for name in BUILTIN_TASKS if name != aux_task)
-    chosen = None if methods is None else parse_names(methods)
-    check_method_names(chosen or ())
+    chosen = technique_names() if methods is None else parse_names(methods)
+    techniques = techniques_from(locals(), chosen)
     check_workers(workers)
     memory = parse_bytes(cache_memory)
 
@@ -187,12 +189,13 @@ def control_command(
         auxiliary_limit=aux_limit,
         layers=parse_list("--layers", layers, "first,last or 1+2") or (),
         seeds=parse_seeds(seeds),
-        methods=chosen,
+        techniques=techniques,
+        all_techniques=methods is None,
+        windows=windows,
         held_back=parse_list("--held-back", held_back, "mrpc,trec") or (),
         control=ControlConfig.make(
             auxiliary_rate=aux_rate, learned_at=learned_at, attempts=attempts
         ),
-        techniques=techniques,
         device=device,
     )
     with interruptible("finished jobs are kept, the same command goes on"):

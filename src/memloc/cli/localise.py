@@ -42,6 +42,7 @@ from memloc.cli.options import (
     option,
     parse_bytes,
     parse_names,
+    parse_sizes,
     techniques_from,
 )
 from memloc.cli.output import interruptible, make_console, print_json, report_failures
@@ -51,6 +52,7 @@ from memloc.config import (
     ModelConfig,
     PairFormat,
     TrainingConfig,
+    Windows,
 )
 from memloc.errors import MemlocError
 
@@ -157,14 +159,12 @@ def localise_command(
 
     Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
     """
-    techniques = techniques_from(locals())
+    windows = Windows.make(sizes=parse_sizes(window_sizes), unit=unit)
     import time
 
     from memloc.models.names import known_training
-    from memloc.techniques import check_method_names
+    from memloc.techniques import find
 
-    names = None if methods is None else parse_names(methods)
-    check_method_names(names or ())
     training = TrainingConfig.make(**known_training(pretrained or "")).replace(
         learning_rate=learning_rate,
         batch_size=batch_size,
@@ -184,7 +184,7 @@ def localise_command(
     from memloc.engine.device import pick_device
     from memloc.engine.job import one_thread
     from memloc.engine.local import default_workers
-    from memloc.engine.localisation import Given, localise_folders, possible_methods
+    from memloc.engine.localisation import Given, localise_folders, possible_techniques
     from memloc.engine.progress import make_progress
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results.folder import check_folder, write_results
@@ -201,17 +201,18 @@ def localise_command(
         None if pretrained is None else model_config(pretrained),
         None if near_ceiling is None else model_config(near_ceiling),
     )
-    names = names or possible_methods(given)
+    names = possible_techniques(given) if methods is None else parse_names(methods)
+    techniques = techniques_from(locals(), names)
     place = pick_device(device)
     if workers is None:  # other processes must load everything again: worth it for many windows
-        workers = default_workers(place) if "retraining" in names else 1
+        workers = default_workers(place) if any(find(name).windowed for name in names) else 1
     settings = {
         "memorised": memorised, "original": original, "pretrained": pretrained,
         "near_ceiling": near_ceiling, "data": str(data), "text_column": text_column,
         "pair_column": pair_column, "label_column": label_column,
         "original_label_column": original_label_column, "pairs": pairs, "blocks": blocks,
-        "training": training.model_dump(), "seed": seed, "device": device, "methods": names,
-        "techniques": techniques.model_dump(mode="json"), "explain": explain,
+        "training": training.model_dump(), "seed": seed, "device": device,
+        "techniques": techniques, "windows": windows.model_dump(mode="json"), "explain": explain,
     }  # fmt: skip
     used: list[tuple[str, str]] = []
     with (
@@ -221,7 +222,7 @@ def localise_command(
         summary, tables = localise_folders(
             given,
             data,
-            names,
+            techniques,
             {
                 "text_column": text_column,
                 "pair_column": pair_column,
@@ -229,7 +230,7 @@ def localise_command(
                 "original_label_column": original_label_column,
             },
             training=training,
-            techniques=techniques,
+            windows=windows,
             seed=seed,
             device=place,
             work=out / "store",

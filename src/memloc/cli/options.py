@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -11,14 +11,10 @@ import typer
 from memloc.config import (
     Device,
     Dtype,
-    GradientsConfig,
     Norm,
     Objective,
-    ProbingConfig,
     RetrainedTail,
-    RetrainingConfig,
-    ShapleyConfig,
-    TechniquesConfig,
+    TechniqueSettings,
     Unit,
 )
 from memloc.errors import MemlocError
@@ -118,29 +114,36 @@ Explain = Annotated[
 ]
 
 
-def techniques_from(values: dict[str, Any]) -> TechniquesConfig:
-    """The settings of the techniques from a command's arguments."""
-    return TechniquesConfig.make(
-        window_sizes=parse_sizes(values["window_sizes"]),
-        unit=values["unit"],
-        retraining=RetrainingConfig.make(
-            epochs=values["retrain_epochs"],
-            tail=values["retrain_tail"],
-            frozen_dropout=values["frozen_dropout"],
-        ),
-        gradients=GradientsConfig.make(
-            objective=values["gradient_objective"],
-            norm=values["gradient_norm"],
-            subtract_clean=not values["keep_clean"],
-            divide_by_frozen=not values["undivided"],
-            per_example=values["per_example"],
-        ),
-        probing=ProbingConfig.make(seeds=values["probe_seeds"], epochs=values["probe_epochs"]),
-        shapley=ShapleyConfig.make(
-            standard_error=values["shapley_error"], orders=values["shapley_orders"]
-        ),
-        options=parse_set(values["set_option"] or []),
-    )
+def techniques_from(values: Mapping[str, Any], names: Sequence[str]) -> TechniqueSettings:
+    """The techniques that were chosen, with their settings, from a command's arguments.
+
+    Raises:
+        MemlocError: If there are settings of a technique that was not chosen.
+    """
+    own: TechniqueSettings = {
+        "retraining": {
+            "epochs": values["retrain_epochs"],
+            "tail": values["retrain_tail"],
+            "frozen_dropout": values["frozen_dropout"],
+        },
+        "gradients": {
+            "objective": values["gradient_objective"],
+            "norm": values["gradient_norm"],
+            "subtract_clean": not values["keep_clean"],
+            "divide_by_frozen": not values["undivided"],
+            "per_example": values["per_example"],
+        },
+        "probing": {"seeds": values["probe_seeds"], "epochs": values["probe_epochs"]},
+        "shapley": {"standard_error": values["shapley_error"], "orders": values["shapley_orders"]},
+    }
+    further = values.get("options") or parse_set(values.get("set_option") or [])
+    for name in further:
+        if name not in names:
+            raise MemlocError(f"--set {name!r} is not among the techniques: {', '.join(names)}")
+    chosen = {name: {**own.get(name, {}), **further.get(name, {})} for name in names}
+    if "probing" not in names:
+        chosen["class_probes"] = own["probing"]
+    return chosen
 
 
 def parse_sizes(text: str | None) -> tuple[int, ...] | None:

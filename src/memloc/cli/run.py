@@ -47,18 +47,20 @@ from memloc.cli.options import (
     parse_checkpoints,
     parse_names,
     parse_seeds,
+    parse_sizes,
     techniques_from,
 )
 from memloc.cli.output import interruptible, make_console, print_json, report_failures
 from memloc.cli.report import Open, open_report, tell_report, write_beside
 from memloc.config import (
-    DEFAULT_METHODS,
+    DEFAULT_TECHNIQUES,
     DataConfig,
     GeneralisationConfig,
     ModelConfig,
     PairFormat,
     RunConfig,
     TrainingConfig,
+    Windows,
 )
 from memloc.errors import MemlocError
 
@@ -116,7 +118,7 @@ def run_command(
     methods: Annotated[
         str,
         option("--methods", "Techniques, comma-separated (default: all four).", TECHNIQUES, False),
-    ] = ",".join(DEFAULT_METHODS),
+    ] = ",".join(DEFAULT_TECHNIQUES),
     window_sizes: WindowSizes = None,
     unit: UnitOption = "layer",
     retrain_epochs: RetrainEpochs = 5,
@@ -187,7 +189,8 @@ def run_command(
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
-    techniques = techniques_from(locals())
+    techniques = techniques_from(locals(), parse_names(methods))
+    windows = Windows.make(sizes=parse_sizes(window_sizes), unit=unit)
     halves = GeneralisationConfig.make(
         splits=splits, epochs=split_epochs, learning_rate=split_rate, standard_error=stop_at_error
     )
@@ -199,7 +202,6 @@ def run_command(
     from memloc.engine.experiment import run
     from memloc.engine.progress import make_progress
     from memloc.models.names import known_training
-    from memloc.techniques import check_method_names
 
     training = TrainingConfig.make(**known_training(model)).replace(
         epochs=epochs,
@@ -228,14 +230,13 @@ def run_command(
         ),
         training=training,
         seeds=parse_seeds(seeds),
-        methods=parse_names(methods),
         techniques=techniques,
+        windows=windows,
         explain=explain,
         generalisation=halves if generalisation else None,
         checkpoints=parse_checkpoints(checkpoints),
         device=device,
     )
-    check_method_names(config.methods)
     check_workers(workers)
     memory = parse_bytes(cache_memory)
     with interruptible("finished jobs are kept, the same command goes on"):

@@ -15,6 +15,7 @@ from memloc.engine.job import Job
 
 if TYPE_CHECKING:
     from memloc.engine.plan import Artefact, Planner, SeedJobs
+    from memloc.techniques import Technique
 
 NEXT_TO_NOTHING = 0.01
 """Cost of snapshots that a training leaves on its way."""
@@ -46,8 +47,8 @@ def with_checkpoints(
     planner: Planner,
     jobs: SeedJobs,
     epochs: Sequence[int],
-    names: tuple[str, ...],
-    parts: tuple[str, ...],
+    techniques: Sequence[Technique],
+    explanations: Sequence[Technique],
     of: str,
     trained: Callable[[Artefact], bool],
 ) -> SeedJobs:
@@ -57,8 +58,8 @@ def with_checkpoints(
         planner: What the jobs have in common.
         jobs: Of the seed; with trainings.
         epochs: The checkpoints; the last is the end of the training.
-        names: Techniques to apply at each.
-        parts: Explanations at each.
+        techniques: To apply at each.
+        explanations: Likewise.
         of: Added to titles.
         trained: Whether a training is in the store already.
     """
@@ -81,7 +82,7 @@ def with_checkpoints(
         at = replace(planner, epoch=epoch) if early else planner
         title = f"{of}, epoch {epoch}" if early else of
         models = on_the_way if early else end
-        checkpoints[epoch] = at.seed_jobs(names, parts, jobs.seed, models, title)
+        checkpoints[epoch] = at.seed_jobs(techniques, explanations, jobs.seed, models, title)
     return replace(
         jobs, trainings=trainings, snapshots=tuple(snapshots.values()), checkpoints=checkpoints
     )

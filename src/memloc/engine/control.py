@@ -38,7 +38,7 @@ from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
 from memloc.results.control_summary import estimate_words, summarise_control
 from memloc.results.folder import made_from, write_results
-from memloc.techniques import check_pooling, check_unit, pooling_allows
+from memloc.techniques import Circumstances, Technique, check_possible, check_unit
 
 KEPT = ("layers", "windows", "gradients", "probes", "failures")
 """Tables of techniques that the result keeps; all are in the store."""
@@ -132,7 +132,7 @@ def finish(planned: PlannedControl, store: Store, outcome: Outcome, runs: Path) 
         raise JobFailed(failures[0])
     summary = summarise_control(config, tables)
     # A technique nobody asked for by name is no failure if it cannot be imported.
-    summary["failures"] = [*([] if config.methods is None else broken), *failures]
+    summary["failures"] = [*([] if config.every_technique else broken), *failures]
     key = key_of("control", [job.key for job in planned.jobs])
     folder = runs / f"control-{key[:8]}"
     models = zip(config.models, planned.prepared.sources, strict=True)
@@ -151,7 +151,7 @@ class Look:
     source: ModelSource
     n_layers: int
     hidden: tuple[tuple[int, ...], ...]
-    methods: tuple[str, ...]
+    techniques: list[Technique]
 
 
 def look(
@@ -175,22 +175,21 @@ def _look(
     facts: dict[str, Any],
     progress: Progress,
 ) -> Look:
-    config, methods = prepared.config, prepared.methods
+    config, techniques = prepared.config, prepared.techniques
     n_layers = int(facts["layers"])
-    chosen_windows(n_layers, config.techniques.window_sizes)
+    chosen_windows(n_layers, config.windows.sizes)
     hidden = [hidden_layers(spec, n_layers, source.name) for spec in config.layers]
-    if config.methods is None:
-        possible = pooling_allows(methods, facts["pooling"])
-        if possible != methods:
-            absent = ", ".join(name for name in methods if name not in possible)
-            progress.note(
-                f"left out for {source.name}, whose head does not read a single position: {absent}"
-            )
-        methods = possible
-    check_pooling(methods, facts["pooling"])
-    check_unit(methods, config.techniques.unit, facts.get("unit_problem"))
+    there = Circumstances(pooling=facts["pooling"])
+    if config.every_technique:
+        for technique in techniques:
+            reason = technique.obstacle(there)
+            if reason is not None:
+                progress.note(f"{technique.name} is left out for {source.name}: {reason}")
+        techniques = [one for one in techniques if one.obstacle(there) is None]
+    check_possible(techniques, there)
+    check_unit(techniques, config.windows.unit, facts.get("unit_problem"))
     # In a shallow model, first, middle and last may be the same pair.
-    return Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), methods)
+    return Look(one, source, n_layers, tuple(dict.fromkeys(hidden)), techniques)
 
 
 PassCosts = dict[tuple[str, str], float]
@@ -264,7 +263,7 @@ def plan(
                         seed if len(config.seeds) > 1 else None,
                     )
                     planner = planners[model, task]
-                    cells.append(planner.cell(look.methods, hidden, seed, of, passes))
+                    cells.append(planner.cell(look.techniques, hidden, seed, of, passes))
     return PlannedControl(prepared, cells)
 
 
@@ -284,7 +283,7 @@ def _planners(
                 look.config.model,
                 look.source,
                 look.config.training,
-                config.techniques,
+                config.windows,
                 look.n_layers,
                 where,
                 shared_label=f" ({look.source.name}, {name})" if among_others else "",
@@ -319,7 +318,7 @@ def _collect(cells: Sequence[Cell], store: Store) -> dict[str, pd.DataFrame]:
         )
 
     for cell in cells:
-        for name, job in (cell.jobs.trainings | cell.jobs.methods).items():
+        for name, job in (cell.jobs.trainings | cell.jobs.techniques).items():
             if job.key in seen or not store.has(*job.artefact):
                 continue
             seen.add(job.key)

@@ -12,7 +12,14 @@ from memloc.data.task import Task
 from memloc.engine.progress import Progress
 from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
-from memloc.techniques import check_enough_examples, method_names, usable_methods
+from memloc.techniques import (
+    Circumstances,
+    Technique,
+    check_possible,
+    make_usable,
+    names,
+    settings_of,
+)
 
 AUXILIARY_SIZE = 100
 """Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
@@ -24,7 +31,7 @@ class PreparedControl:
 
     Attributes:
         config: What to do.
-        methods: Techniques that can be imported.
+        techniques: Those that can be imported.
         broken: Sentences on those that cannot.
         data: Of the main tasks, by name, and of the auxiliary one.
         auxiliary: Name of the auxiliary task.
@@ -32,7 +39,7 @@ class PreparedControl:
     """
 
     config: ControlRunConfig
-    methods: tuple[str, ...]
+    techniques: list[Technique]
     broken: list[str]
     data: dict[str, DataConfig]
     auxiliary: str
@@ -50,8 +57,13 @@ def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) ->
     Raises:
         MemlocError: If something cannot be used.
     """
-    names = method_names() if config.methods is None else config.methods
-    methods, broken = usable_methods(names, config.techniques.options)
+    chosen = config.techniques
+    if config.every_technique:
+        chosen = {name: chosen.get(name, {}) for name in names()}
+    techniques, broken = make_usable(chosen)
+    config = config.replace(
+        techniques=settings_of(techniques), all_techniques=config.every_technique
+    )
     for sentence in broken:
         progress.note(sentence)
     main, auxiliary = _data_of_tasks(config)
@@ -59,12 +71,11 @@ def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) ->
     _check_texts(config, tasks, other)
     _check_names("--tasks", [task.name for task in (*tasks, other)])
     for task in tasks:
-        noisy = int(task.train["noisy"].sum())
-        check_enough_examples(methods, noisy, len(task.train) - noisy)
+        check_possible(techniques, Circumstances(task.train))
     sources = [supplies.source(one.model) for one in config.models]
     _check_names("--model", [source.name for source in sources])
     data = {supplies.task(one).name: one for one in (*main, auxiliary)}
-    return PreparedControl(config, methods, broken, data, other.name, sources)
+    return PreparedControl(config, techniques, broken, data, other.name, sources)
 
 
 def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConfig]:

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memloc import techniques
+from memloc.analysis.windows import Window
 from memloc.data.task import input_columns
+from memloc.errors import MemlocError
 
 TOKENS_PER_WORD, EXTRA_TOKENS = 1.3, 2
 """Of usual tokenisers on English; what matters is that tasks can be compared."""
-NOISY = 0.15
-"""Share of the examples that are noisy."""
 
 
 def passes(kind: str, identity: Mapping[str, Any], n_layers: int) -> float:
@@ -36,25 +37,13 @@ def passes(kind: str, identity: Mapping[str, Any], n_layers: int) -> float:
         return 1.5 * float(identity["training"]["epochs"]) + 1
     if kind == "states":
         return 1.5
+    try:
+        technique = techniques.make(identity["technique"], identity["settings"])
+    except (MemlocError, KeyError):  # in the store, but no longer there
+        return 5.0
     if kind == "window":
-        first, last = identity["window"]
-        share = (2 * (n_layers - first + 1) + last - first + 1) / (3 * n_layers)
-        epochs = float(identity["settings"].get("retraining", {}).get("epochs", 5))
-        return 2.2 * epochs * float(share)
-    name = identity.get("method") or identity.get("part")
-    mixtures = min(2.0 ** min(n_layers, 60) / n_layers, 25 * n_layers)
-    return {
-        "swapping": n_layers**2 / 6 + n_layers / 2 + 1,
-        "retraining": 0.01,  # puts windows together
-        "gradients": 3.0,
-        "probing": 1.0 * n_layers,
-        "shapley": 2 * NOISY * mixtures,
-        "patching": n_layers / 4,
-        "weight-change": 0.5,
-        "random": 0.1,
-        "centroids": 0.1,
-        "class_probes": 2.0 * n_layers,
-    }.get(str(name), 5.0)
+        return technique.window_cost(n_layers, Window(*identity["window"]))
+    return technique.cost(n_layers)
 
 
 def rough_lengths(examples: pd.DataFrame, max_tokens: int) -> np.ndarray:

@@ -42,7 +42,7 @@ class Spent:
 
 def sort_of(kind: str, identity: Mapping[str, Any]) -> Sort:
     """What tells fast jobs from slow ones, beside their cost."""
-    named = ("snapshots", "method", "part", "role", "state")
+    named = ("snapshots", "technique", "role", "state")
     what = next((identity[k] for k in named if k in identity), "")
     return kind, identity["model"]["fingerprint"], str(what)
 

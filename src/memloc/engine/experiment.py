@@ -38,8 +38,16 @@ from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
 from memloc.results.folder import made_from, with_texts, write_results
 from memloc.results.summary import summarise_run
-from memloc.techniques import check_enough_examples, check_pooling, check_unit, usable_methods
-from memloc.techniques.explain import possible_parts
+from memloc.techniques import (
+    Circumstances,
+    Technique,
+    check_possible,
+    check_unit,
+    make_usable,
+    names,
+    possible_explanations,
+    settings_of,
+)
 
 
 @dataclass(frozen=True)
@@ -103,13 +111,15 @@ class PreparedRun:
     """A run whose input is usable.
 
     Attributes:
-        config: With the techniques that can be imported.
+        config: With the techniques that can be imported, and all their settings.
+        techniques: Those.
         task: The examples.
         source: The model.
         broken: Sentences on techniques that cannot be imported.
     """
 
     config: RunConfig
+    techniques: list[Technique]
     task: Task
     source: ModelSource
     broken: list[str]
@@ -121,8 +131,9 @@ def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> Prepar
     Raises:
         MemlocError: If something cannot be used.
     """
-    methods, broken = usable_methods(config.methods, config.techniques.options)
-    config = config.replace(methods=methods)
+    techniques, broken = make_usable(config.techniques)
+    explaining = {n: s for n, s in config.techniques.items() if n in names("explanation")}
+    config = config.replace(techniques={**settings_of(techniques), **explaining})
     for sentence in broken:
         progress.note(sentence)
     task = supplies.task(config.data)
@@ -131,9 +142,8 @@ def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> Prepar
         # The result is that of a run without it, and must not pass for a binarised one.
         config = config.replace(data=config.data.replace(binarise=False))
     source = supplies.source(config.model)
-    noisy = int(task.train["noisy"].sum())
-    check_enough_examples(config.methods, noisy, len(task.train) - noisy)
-    return PreparedRun(config, task, source, broken)
+    check_possible(techniques, Circumstances(task.train))
+    return PreparedRun(config, techniques, task, source, broken)
 
 
 @dataclass(frozen=True)
@@ -182,26 +192,27 @@ def plan(
     config, task = prepared.config, prepared.task
     facts = supplies.facts(config.model, executor)
     n_layers = int(facts["layers"])
-    chosen_windows(n_layers, config.techniques.window_sizes)
-    check_pooling(config.methods, facts["pooling"])
-    check_unit(config.methods, config.techniques.unit, facts.get("unit_problem"))
-    parts, unexplained = possible_parts(config.explain, task.train, facts["pooling"])
+    chosen_windows(n_layers, config.windows.sizes)
+    there = Circumstances(task.train, facts["pooling"])
+    check_possible(prepared.techniques, there)
+    check_unit(prepared.techniques, config.windows.unit, facts.get("unit_problem"))
+    explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
     data = supplies.data(config.data)
     cost = 1.0
     if label:
         cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
-    at_checkpoints: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
     if config.checkpoints is not None:
-        names, of_explanation, unexamined = possible_at_checkpoints(task.train, facts["pooling"])
-        at_checkpoints = names, of_explanation
+        at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)
         unexplained = [*unexplained, *unexamined]
     plan = plan_run(
         config,
+        prepared.techniques,
         data,
         prepared.source,
         n_layers,
         where,
-        parts,
+        explanations,
         label,
         cost,
         at_checkpoints,
@@ -250,7 +261,7 @@ def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list
     """
     mine = {job.artefact for job in jobs}
     sentences = one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
-    results = {job.artefact for jobs in plan.seeds for job in jobs.methods.values()}
+    results = {job.artefact for jobs in plan.seeds for job in jobs.techniques.values()}
     if results <= outcome.failed.keys():
         more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
         raise JobFailed(sentences[0] + more)
@@ -296,7 +307,7 @@ def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
             if job.kind == "states" and not shared and store.has(*job.artefact):
                 manifest = store.open(*job.artefact).manifest
                 outcomes.append(_outcome(jobs.seed, f"states:{job.identity['role']}", manifest, {}))
-        for name, job in (jobs.methods | jobs.explanations).items():
+        for name, job in (jobs.techniques | jobs.explanations).items():
             if store.has(*job.artefact):
                 artefact = store.open(*job.artefact)
                 outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))

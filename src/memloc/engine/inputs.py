@@ -16,7 +16,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from memloc.config import ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.config import ModelConfig, TrainingConfig, Windows
 from memloc.data.encode import Encoded, encode
 from memloc.data.task import Task
 from memloc.engine.checkpoints import file_of
@@ -36,7 +36,7 @@ _kept: dict[str, Context] = {}
 
 def context_for(job: Job, store: Store) -> Context:
     """The context of a job, perhaps that of the job before."""
-    names = ("model", "models", "training", "seed", "settings", "epoch")
+    names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes", "epoch")
     needs = {role: need for role, need in job.needs.items() if not role.startswith("window:")}
     what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
     key = json.dumps(what, sort_keys=True)
@@ -81,7 +81,9 @@ def _make_context(job: Job, store: Store) -> Context:
         job.where["layers"],
         seed=job.identity.get("seed", 0),
         training=TrainingConfig(**job.identity["training"]),
-        techniques=TechniquesConfig(**job.identity.get("settings", {})),
+        windows=Windows(
+            sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
+        ),
         cache_memory=CACHE_MEMORY if memory is None else memory,
         cache_folder=_cache_folder(store),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -30,8 +29,7 @@ from memloc.engine.train_kind import train
 from memloc.models.load import load_classifier
 from memloc.models.names import ModelSource, StatesOf
 from memloc.models.states import EVALUATION_BATCH, states_of
-from memloc.techniques import find_method
-from memloc.techniques.base import WindowedMethod
+from memloc.techniques import Technique, make
 from memloc.training.loop import train_on_part
 
 
@@ -61,43 +59,36 @@ def states(job: Job, store: Store, report: Report) -> Output:
 
 
 def window(job: Job, store: Store, report: Report) -> Output:
-    """One window of a technique: identity has method, revision, settings and the window."""
-    method = cast(WindowedMethod, find_method(job.identity["method"]))
+    """One window of a technique: identity has technique, revision, settings and the window."""
     context = replace(context_for(job, store), resume=resume_point(job, store))
-    found = method.window(context, Window(*job.identity["window"]), report)
+    found = _technique(job).window(context, Window(*job.identity["window"]), report)
     return Output(tables=found, costs={"peak_memory_bytes": peak_memory()})
 
 
 def localise(job: Job, store: Store, report: Report) -> Output:
     """Apply a technique, or put together what was found on its windows."""
-    context = context_for(job, store)
-    name = job.identity["method"]
-    method = find_method(name, context.techniques.options.get(name))
+    context, technique = context_for(job, store), _technique(job)
     parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
-    if parts:
-        windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
-        artefacts = [store.open(*need) for need in parts.values()]
-        found = [
-            {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
-            for a in artefacts
-        ]
-        result = cast(WindowedMethod, method).combine(context, windows, found)
-        spent = [artefact.manifest["costs"] for artefact in artefacts]
-        costs = {
-            "seconds": round(sum(cost["seconds"] for cost in spent), 3),
-            "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
-        }
-    else:
-        result = method.localise(context, report)
-        costs = {"peak_memory_bytes": peak_memory()}
+    if not parts:
+        tables, costs = technique.compute(context, report)
+        return Output(tables=tables, costs={**costs, "peak_memory_bytes": peak_memory()})
+    windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
+    artefacts = [store.open(*need) for need in parts.values()]
+    found = [
+        {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
+        for a in artefacts
+    ]
+    result = technique.combine(context, windows, found)
+    spent = [artefact.manifest["costs"] for artefact in artefacts]
+    costs = {
+        "seconds": round(sum(cost["seconds"] for cost in spent), 3),
+        "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
+    }
     return Output(tables=dict(result.tables), costs={**result.costs, **costs})
 
 
-def explain(job: Job, store: Store, report: Report) -> Output:
-    """A part of the explanation: identity has part, revision and settings."""
-    part = importlib.import_module(f"memloc.techniques.{job.identity['part']}")
-    tables = part.explain(context_for(job, store), report)
-    return Output(tables=tables, costs={"peak_memory_bytes": peak_memory()})
+def _technique(job: Job) -> Technique:
+    return make(job.identity["technique"], job.identity["settings"])
 
 
 def split(job: Job, store: Store, report: Report) -> Output:
@@ -133,7 +124,7 @@ KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
     "states": states,
     "window": window,
     "localise": localise,
-    "explain": explain,
+    "explain": localise,
     "split": split,
     "control": control,
     "speed": speed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,13 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.windows import chosen_windows
-from memloc.config import DEFAULT_METHODS, ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.config import (
+    DEFAULT_TECHNIQUES,
+    ModelConfig,
+    TechniqueSettings,
+    TrainingConfig,
+    Windows,
+)
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples
 from memloc.data.tables import read_table
@@ -33,13 +39,14 @@ from memloc.models.states import predict_logits
 from memloc.results.folder import made_from
 from memloc.results.summary import finish, summarise_methods
 from memloc.techniques import (
-    check_enough_examples,
-    check_pooling,
+    Circumstances,
+    Technique,
+    check_possible,
     check_unit,
-    declared,
-    usable_methods,
+    find,
+    make_usable,
+    possible_explanations,
 )
-from memloc.techniques.explain import possible_parts
 
 
 @dataclass(frozen=True)
@@ -59,21 +66,23 @@ class Given:
     near_ceiling: ModelConfig | None = None
 
 
-def possible_methods(given: Given) -> tuple[str, ...]:
+def possible_techniques(given: Given) -> tuple[str, ...]:
     """The usual techniques, as far as the models allow."""
     return tuple(
-        name for name in DEFAULT_METHODS if given.pretrained or not _needs_pretrained(name)
+        name
+        for name in DEFAULT_TECHNIQUES
+        if given.pretrained or not _need_pretrained(find(name).needs)
     )
 
 
 def localise_folders(
     given: Given,
     data: Path,
-    methods: tuple[str, ...] | None = None,
+    techniques: TechniqueSettings | None = None,
     columns: dict[str, str | None] | None = None,
     *,
     training: TrainingConfig | None = None,
-    techniques: TechniquesConfig | None = None,
+    windows: Windows | None = None,
     seed: int = 1,
     device: str = "cpu",
     work: Path | None = None,
@@ -89,10 +98,10 @@ def localise_folders(
     Args:
         given: The models.
         data: File with text, optional text_pair, label (as trained) and original_label.
-        methods: Techniques to apply; None takes all that the models allow.
+        techniques: To apply, with their settings; None takes the usual ones that the models allow.
         columns: Names of the columns, if they are not the usual ones (see `labelled_examples`).
         training: How windows are retrained and a head is put on θ_P; input length and precision.
-        techniques: Settings of the techniques.
+        windows: Which windows of layers are changed.
         seed: For the clean examples to compare with, and for retraining.
         device: Where to compute.
         work: Folder that keeps finished parts, so that the same call goes on after an interruption;
@@ -110,22 +119,23 @@ def localise_folders(
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
-    methods = possible_methods(given) if methods is None else methods
-    training = training or TrainingConfig()
-    techniques = techniques or TechniquesConfig()
-    methods, broken = usable_methods(methods, techniques.options)
+    if techniques is None:
+        techniques = {name: {} for name in possible_techniques(given)}
+    training, windows = training or TrainingConfig(), windows or Windows()
+    chosen, broken = make_usable(techniques)
     for sentence in broken:
         (progress or Silent()).note(sentence)
-    for name in methods:
-        if given.pretrained is None and _needs_pretrained(name):
+    for technique in chosen:
+        if given.pretrained is None and _need_pretrained(technique.needed):
             raise ModelError(
-                f"{name} needs the model before fine-tuning; give it with --pretrained, or leave "
-                f"the technique out: --methods {','.join(possible_methods(given))}"
+                f"{technique.name} needs the model before fine-tuning; give it with --pretrained, "
+                "or leave the technique out"
             )
-    checked = _check(given, data, columns, methods, training, device)
-    parts, unexplained = possible_parts(explain, checked.task.train, checked.pooling)
-    chosen_windows(checked.n_layers, techniques.window_sizes)
-    check_unit(methods, techniques.unit, checked.unit_problem)
+    checked = _check(given, data, columns, chosen, training, device)
+    there = Circumstances(checked.task.train, checked.pooling)
+    explanations, unexplained = possible_explanations(explain, there, techniques)
+    chosen_windows(checked.n_layers, windows.sizes)
+    check_unit(chosen, windows.unit, checked.unit_problem)
     with ExitStack() as stack:
         root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = Store(root)
@@ -144,14 +154,14 @@ def localise_folders(
             pretrained,
             resolve(pretrained),
             training,
-            techniques,
+            windows,
             checked.n_layers,
             {"device": device, "cache_memory": cache_memory, "low_memory": low_memory},
             sources,
         )
         frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
-        jobs = planner.seed_jobs(methods, parts, seed, {"frozen": frozen.artefact})
-        needs_frozen = any("frozen" in declared(name).needs for name in methods)
+        jobs = planner.seed_jobs(chosen, explanations, seed, {"frozen": frozen.artefact})
+        needs_frozen = any("frozen" in technique.needed for technique in chosen)
         plan = RunPlan(frozen if needs_frozen else None, (jobs,))
         executor = stack.enter_context(LocalExecutor(store, workers))
         outcome = executor.execute(plan.jobs, progress or Silent())
@@ -170,7 +180,7 @@ def localise_folders(
         "noisy_examples": noisy,
         "memorised_examples": checked.memorised,
         "memorised_share": checked.memorised / noisy,
-        "methods": summarise_methods(tables, techniques),
+        "methods": summarise_methods(tables, chosen, windows),
         "failures": [*broken, *failures],
         "near_ceiling_known": given.near_ceiling is not None,
     }
@@ -178,8 +188,8 @@ def localise_folders(
     return summary, tables
 
 
-def _needs_pretrained(name: str) -> bool:
-    return any(need.endswith(("pretrained", "frozen")) for need in declared(name).needs)
+def _need_pretrained(needs: Iterable[str]) -> bool:
+    return any(need.endswith(("pretrained", "frozen")) for need in needs)
 
 
 @dataclass(frozen=True)
@@ -199,7 +209,7 @@ def _check(
     given: Given,
     data: Path,
     columns: dict[str, str | None] | None,
-    methods: tuple[str, ...],
+    techniques: Sequence[Technique],
     training: TrainingConfig,
     device: str,
 ) -> _Checked:
@@ -210,10 +220,10 @@ def _check(
             f"{data} has no column with the original labels; name it with --original-label-column"
         )
     first = _load(given.memorised, device, training.max_tokens)
-    check_pooling(methods, first.blocks.pooling)
+    check_possible(techniques, Circumstances(pooling=first.blocks.pooling))
     examples = label_examples(examples, first.blocks, data)
     noisy = examples[examples["noisy"]]
-    check_enough_examples(methods, len(noisy), len(examples) - len(noisy))
+    check_possible(techniques, Circumstances(examples))
     encoded = encode(noisy, first.codec, given.memorised.pair_format)
     answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
     checked = _Checked(

@@ -9,53 +9,47 @@ import pandas as pd
 
 from memloc import text
 from memloc.analysis.over_time import (
-    WEIGHTED,
     Examined,
     checkpoint_layer_table,
     checkpoint_table,
     checkpoint_window_table,
 )
+from memloc.config import TechniqueSettings
 from memloc.engine.job import Job
 from memloc.engine.plan import RunPlan
-from memloc.techniques import TooFewExamples, check_enough_examples, pooling_allows
-from memloc.techniques.explain import possible_parts
+from memloc.techniques import Circumstances, Technique, find, make, names, possible_explanations
 
 if TYPE_CHECKING:
     from memloc.engine.store.store import Store
 
-PART = "centroids"
 NOTEWORTHY = 1.0
 """Work of the checkpoints, as a share of all other, from which on the user is told beforehand."""
 
 
 def possible_at_checkpoints(
-    examples: pd.DataFrame, pooling: str
-) -> tuple[tuple[str, ...], tuple[str, ...], list[str]]:
-    """Techniques and parts of the explanation that can look at checkpoints.
+    there: Circumstances, settings: TechniqueSettings
+) -> tuple[tuple[list[Technique], list[Technique]], list[str]]:
+    """Techniques and explanations that can look at checkpoints.
 
     Args:
-        examples: The training examples.
-        pooling: Where the head of the model reads.
+        there: Models and examples.
+        settings: Of techniques, by name.
 
     Returns:
-        Techniques, parts, and a sentence on each that is not possible.
+        Techniques and explanations, and a sentence on each technique that is not possible.
     """
-    names, reasons = [], []
-    if pooling == "other":
-        reasons.append(
-            "checkpoints are only swapped, as the head of this model does not read the first or "
-            "the last token alone"
-        )
-    noisy = int(examples["noisy"].sum())
-    for name in pooling_allows(WEIGHTED, pooling):
-        try:
-            check_enough_examples((name,), noisy, len(examples) - noisy)
-        except TooFewExamples as error:
-            reasons.append(f"checkpoints are not probed: {str(error).split(';')[0]}")
+    possible, reasons = [], []
+    for name in names():
+        if not find(name).at_checkpoints:
+            continue
+        technique = make(name, settings.get(name))
+        reason = technique.obstacle(there)
+        if reason is None:
+            possible.append(technique)
         else:
-            names.append(name)
-    parts, _ = possible_parts(None, examples, pooling)
-    return tuple(names), tuple(part for part in parts if part == PART), reasons
+            reasons.append(f"{name} does not look at checkpoints: {reason}")
+    explanations, _ = possible_explanations(None, there, settings)
+    return (possible, [one for one in explanations if one.at_checkpoints]), reasons
 
 
 def checkpoint_jobs(plan: RunPlan) -> list[Job]:
@@ -63,7 +57,12 @@ def checkpoint_jobs(plan: RunPlan) -> list[Job]:
     usual = {
         job.key
         for s in plan.seeds
-        for job in (*s.trainings.values(), *s.parts, *s.methods.values(), *s.explanations.values())
+        for job in (
+            *s.trainings.values(),
+            *s.parts,
+            *s.techniques.values(),
+            *s.explanations.values(),
+        )
     }
     if plan.frozen is not None:
         usual.add(plan.frozen.key)
@@ -109,7 +108,7 @@ def collect_checkpoints(
             if not accuracy:
                 continue  # its training failed
             tables: dict[str, list[pd.DataFrame]] = {}
-            for job in (*at.methods.values(), *at.explanations.values()):
+            for job in (*at.techniques.values(), *at.explanations.values()):
                 if store.has(*job.artefact):
                     artefact = store.open(*job.artefact)
                     for name in ("layers", "windows", "centroids", "events"):

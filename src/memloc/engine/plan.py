@@ -14,16 +14,15 @@ from memloc.config import (
     GeneralisationConfig,
     ModelConfig,
     RunConfig,
-    TechniquesConfig,
     TrainingConfig,
+    Windows,
 )
+from memloc.engine import costs
 from memloc.engine.checkpoints import with_checkpoints
-from memloc.engine.costs import passes
 from memloc.engine.device import pick_device
 from memloc.engine.job import Job
 from memloc.models.names import ModelSource
-from memloc.techniques import declared
-from memloc.techniques.explain import PARTS
+from memloc.techniques import Technique, origin
 
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
@@ -46,7 +45,7 @@ class SeedJobs:
     seed: int
     trainings: dict[str, Job]
     """By state: original, memorised."""
-    methods: dict[str, Job]
+    techniques: dict[str, Job]
     """The job that has the result of a technique."""
     explanations: dict[str, Job]
     parts: tuple[Job, ...] = ()
@@ -60,7 +59,7 @@ class SeedJobs:
     def all(self) -> list[Job]:
         """Those of the checkpoints too, in an order in which they could run."""
         of_checkpoints = [job for one in self.checkpoints.values() for job in one.all]
-        results = (*self.methods.values(), *self.explanations.values())
+        results = (*self.techniques.values(), *self.explanations.values())
         return [*self.trainings.values(), *self.parts, *results, *self.snapshots, *of_checkpoints]
 
 
@@ -81,7 +80,7 @@ class RunPlan:
         # Seeds share the states of the frozen model.
         parts = {job.key: job for s in self.seeds for job in s.parts}
         results = [
-            job for s in self.seeds for job in (*s.methods.values(), *s.explanations.values())
+            job for s in self.seeds for job in (*s.techniques.values(), *s.explanations.values())
         ]
         jobs = [*trainings, *frozen, *parts.values(), *results]
         there = {job.key for job in jobs}
@@ -112,7 +111,7 @@ class Planner:
         model: The configuration of the model.
         source: The pre-trained model.
         training: How models are fine-tuned, and windows retrained.
-        techniques: Settings of the techniques.
+        windows: Which windows the techniques change.
         n_layers: Of the model.
         where: Further data on where to compute, without influence on results.
         given: Fine-tuned models that need no training, by role.
@@ -126,7 +125,7 @@ class Planner:
     model: ModelConfig
     source: ModelSource
     training: TrainingConfig
-    techniques: TechniquesConfig
+    windows: Windows
     n_layers: int
     where: dict[str, Any]
     given: dict[str, ModelSource] = field(default_factory=dict)
@@ -142,41 +141,89 @@ class Planner:
 
     def seed_jobs(
         self,
-        names: tuple[str, ...],
-        explanations: tuple[str, ...],
+        techniques: Sequence[Technique],
+        explanations: Sequence[Technique],
         seed: int,
         models: dict[str, Artefact],
         of: str = "",
         trainings: dict[str, Job] | None = None,
     ) -> SeedJobs:
-        """Techniques and explanations of one model seed; arguments as for `methods`."""
-        methods, parts = self.methods(names, seed, models, of)
-        explaining, states = self.explanations(explanations, seed, models, of)
-        needed = {job.key: job for job in (*parts, *states)}
-        return SeedJobs(seed, trainings or {}, methods, explaining, tuple(needed.values()))
+        """Techniques and explanations of one model seed.
 
-    def explanations(
-        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
-    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
-        """The jobs of explanations, and the states that they need."""
+        Args:
+            techniques: To apply.
+            explanations: To compute.
+            seed: Model seed.
+            models: Trained models by role; others are `given`.
+            of: Added to titles.
+            trainings: Jobs that train the models.
+        """
+        parts: dict[str, Job] = {}
         results: dict[str, Job] = {}
-        states: list[Job] = []
-        for name in names:
-            part = PARTS[name]
-            roles = [need.removeprefix("states:") for need in part.needs]
-            if self.n_layers < 2:
-                roles = [role for role in roles if role not in SWAPPED_HALVES]
-            jobs = {f"states:{role}": self._states(role, models, of) for role in roles}
-            states += jobs.values()
-            settings = self.techniques.model_dump(mode="json", include=set(part.settings))
-            identity = {"part": name, "revision": part.revision, "seed": seed}
-            results[name] = self.job(
-                "explain",
-                f"{name.replace('_', ' ')}{of}",
-                {**identity, "settings": settings, **self.looks},
-                {need: job.artefact for need, job in jobs.items()},
+        for technique in (*techniques, *explanations):
+            results[technique.name], needed = self.apply(technique, seed, models, of)
+            parts |= {job.key: job for job in needed}
+        return SeedJobs(
+            seed,
+            trainings or {},
+            {one.name: results[one.name] for one in techniques},
+            {one.name: results[one.name] for one in explanations},
+            tuple(parts.values()),
+        )
+
+    def apply(
+        self, technique: Technique, seed: int, models: dict[str, Artefact], of: str = ""
+    ) -> tuple[Job, list[Job]]:
+        """The job that has the result of a technique or an explanation, and those that it needs."""
+        name, parts = technique.name, []
+        needs: dict[str, Artefact] = {}
+        for need in technique.needed:
+            role = need.removeprefix("states:")
+            if role == need and role in models:
+                needs[need] = models[need]
+            elif role != need and (self.n_layers > 1 or role not in SWAPPED_HALVES):
+                parts.append(self._states(role, models, of))
+                needs[need] = parts[-1].artefact
+        # States come from jobs of their own, whose keys stand for the models behind them.
+        roles = tuple(need for need in technique.needed if ":" not in need)
+        identity: dict[str, Any] = {
+            "technique": name,
+            "revision": technique.revision,
+            "seed": seed,
+            "settings": technique.config.model_dump(mode="json"),
+        }
+        if origin(name) is not None:
+            identity["origin"] = origin(name)
+        if technique.uses_unit:
+            identity["unit"] = self.windows.unit
+        whole = {**identity, **self.looks}
+        if technique.uses_windows:
+            whole["window_sizes"] = self.windows.sizes and list(self.windows.sizes)
+        cost = technique.cost(self.n_layers)
+        if not technique.windowed:
+            kind = "localise" if technique.kind == "technique" else "explain"
+            title = f"{name.replace('_', ' ')}{of}"
+            return self.job(kind, title, whole, needs, roles, passes=cost), parts
+        windows = {
+            f"window:{window.first}-{window.last}": self.job(
+                "window",
+                f"{name}{of}, {words(window)}",
+                {**identity, "window": list(window), **self.trains},
+                needs,
+                roles,
+                group=f"{name}{of}",
+                passes=technique.window_cost(self.n_layers, window),
             )
-        return results, tuple(states)
+            for window in chosen_windows(self.n_layers, self.windows.sizes)
+        }
+        # By first layer, so that a process goes up through the layers with its stored states.
+        parts += sorted(
+            windows.values(),
+            key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
+        )
+        found = {role: job.artefact for role, job in windows.items()}
+        title, group = f"{name}{of}, all windows", f"{name}{of}"
+        return self.job("localise", title, whole, found, group=group, passes=cost), parts
 
     def splits(self, config: GeneralisationConfig) -> tuple[Job, ...]:
         """Models of random halves of the data."""
@@ -198,69 +245,6 @@ class Planner:
             )
             for split in range(config.splits)
         )
-
-    def methods(
-        self, names: tuple[str, ...], seed: int, models: dict[str, Artefact], of: str = ""
-    ) -> tuple[dict[str, Job], tuple[Job, ...]]:
-        """The jobs of techniques: those that have the results, and those that these need.
-
-        Args:
-            names: Techniques.
-            seed: Model seed.
-            models: Trained models by role; others are `given`.
-            of: Added to titles.
-        """
-        results: dict[str, Job] = {}
-        parts: list[Job] = []
-        for name in names:
-            needs: dict[str, Artefact] = {}
-            for need in declared(name).needs:
-                if need.startswith("states:"):
-                    job = self._states(need.removeprefix("states:"), models, of)
-                    parts.append(job)
-                    needs[need] = job.artefact
-                elif need in models:
-                    needs[need] = models[need]
-            settings = self.techniques.of(name, declared(name).settings)
-            # States come from jobs of their own, whose keys stand for the models behind them.
-            roles = tuple(need for need in declared(name).needs if ":" not in need)
-            identity = {"method": name, "revision": declared(name).revision, "seed": seed}
-            if declared(name).origin is not None:
-                identity["origin"] = declared(name).origin
-            if not declared(name).windowed:
-                results[name] = self.job(
-                    "localise",
-                    f"{name}{of}",
-                    {**identity, "settings": settings, **self.looks},
-                    needs,
-                    roles,
-                )
-                continue
-            own = {key: value for key, value in settings.items() if key != "window_sizes"}
-            windows = {
-                f"window:{window.first}-{window.last}": self.job(
-                    "window",
-                    f"{name}{of}, {words(window)}",
-                    {**identity, "settings": own, "window": list(window), **self.trains},
-                    needs,
-                    roles,
-                    group=f"{name}{of}",
-                )
-                for window in chosen_windows(self.n_layers, self.techniques.window_sizes)
-            }
-            # By first layer, so that a process goes up through the layers with its stored states.
-            parts += sorted(
-                windows.values(),
-                key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
-            )
-            results[name] = self.job(
-                "localise",
-                f"{name}{of}, all windows",
-                {**identity, "settings": settings, **self.looks},
-                {role: job.artefact for role, job in windows.items()},
-                group=f"{name}{of}",
-            )
-        return results, tuple(parts)
 
     def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
         swapped = role in SWAPPED_HALVES
@@ -317,6 +301,7 @@ class Planner:
         roles: tuple[str, ...] = (),
         group: str | None = None,
         size: float = 1.0,
+        passes: float | None = None,
     ) -> Job:
         """A job on these data and this model.
 
@@ -328,7 +313,10 @@ class Planner:
             roles: The given models it looks at.
             group: Of jobs that are shown together.
             size: What goes through the model, in data sets.
+            passes: Forward passes of it that take as long as the job; None: as usual for its kind.
         """
+        if passes is None:
+            passes = costs.passes(kind, identity, self.n_layers)
         given = tuple(role for role in roles if role in self.given)
         common: dict[str, Any] = {"model": self._model_identity}
         if given:
@@ -341,35 +329,37 @@ class Planner:
             {**common, **identity},
             {"data": self.data, **needs},
             self._where(given),
-            passes(kind, identity, self.n_layers) * size * self.pass_cost,
+            passes * size * self.pass_cost,
             group and f"{group}{self.label}",
         )
 
 
 def plan_run(
     config: RunConfig,
+    techniques: Sequence[Technique],
     data: Artefact,
     source: ModelSource,
     n_layers: int,
     where: dict[str, Any],
-    explanations: tuple[str, ...] = (),
+    explanations: Sequence[Technique] = (),
     label: str = "",
     pass_cost: float = 1.0,
-    at_checkpoints: tuple[tuple[str, ...], tuple[str, ...]] = ((), ()),
+    at_checkpoints: tuple[Sequence[Technique], Sequence[Technique]] = ((), ()),
     trained: Callable[[Artefact], bool] = lambda _: False,
 ) -> RunPlan:
     """Describe everything that a run computes.
 
     Args:
         config: What to do.
+        techniques: With their settings.
         data: The prepared examples.
         source: The pre-trained model.
         n_layers: Of the model.
         where: See `Planner`.
-        explanations: Parts of the explanation.
+        explanations: Likewise.
         label: See `Planner`.
         pass_cost: See `Planner`.
-        at_checkpoints: Techniques and parts of the explanation that look at the checkpoints.
+        at_checkpoints: Techniques and explanations that look at the checkpoints.
         trained: Whether a training is in the store already.
     """
     planner = Planner(
@@ -377,7 +367,7 @@ def plan_run(
         config.model,
         source,
         config.training,
-        config.techniques,
+        config.windows,
         n_layers,
         where,
         label=label,
@@ -396,7 +386,7 @@ def plan_run(
             "frozen": frozen.artefact,
         }
         trainings = {"original": original, "memorised": memorised}
-        jobs = planner.seed_jobs(config.methods, explanations, seed, models, of, trainings)
+        jobs = planner.seed_jobs(techniques, explanations, seed, models, of, trainings)
         if config.checkpoints is not None:
             epochs = config.checkpoint_epochs
             jobs = with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)

@@ -9,6 +9,7 @@ from memloc.analysis.control import hidden_name
 from memloc.config import ControlConfig
 from memloc.engine.job import Job
 from memloc.engine.plan import FROZEN_SEED, Artefact, Planner, SeedJobs
+from memloc.techniques import Technique
 
 CONTROL_REVISION = 1
 """Part of the key of control models: raise it when the same settings would train another model."""
@@ -55,12 +56,17 @@ class ControlPlanner:
     names: tuple[str, str]
 
     def cell(
-        self, methods: tuple[str, ...], hidden: tuple[int, ...], seed: int, of: str, passes: float
+        self,
+        techniques: Sequence[Technique],
+        hidden: tuple[int, ...],
+        seed: int,
+        of: str,
+        passes: float,
     ) -> Cell:
         """All jobs of one set of layers.
 
         Args:
-            methods: Techniques to apply.
+            techniques: To apply.
             hidden: The layers.
             seed: Model seed.
             of: Added to titles.
@@ -73,7 +79,7 @@ class ControlPlanner:
         trainings = {"memorised": memorised, "original": original, "frozen": frozen}
         models = {role: job.artefact for role, job in trainings.items()}
         models["near_ceiling"] = memorised.artefact
-        jobs = self.planner.seed_jobs(methods, (), seed, models, of, trainings)
+        jobs = self.planner.seed_jobs(techniques, (), seed, models, of, trainings)
         return Cell(self.names[0], self.planner.n_layers, self._task, hidden, jobs)
 
     @property
@@ -108,8 +114,8 @@ def all_jobs(cells: Sequence[Cell]) -> list[Job]:
     jobs = [cell.jobs for cell in cells]
     trainings = [job for of_cell in jobs for job in of_cell.trainings.values()]
     parts = [job for of_cell in jobs for job in of_cell.parts]
-    methods = [job for of_cell in jobs for job in of_cell.methods.values()]
-    return list({job.key: job for job in (*trainings, *parts, *methods)}.values())
+    results = [job for of_cell in jobs for job in of_cell.techniques.values()]
+    return list({job.key: job for job in (*trainings, *parts, *results)}.values())
 
 
 def title_of(model: str | None, task: str, hidden: tuple[int, ...], seed: int | None) -> str:

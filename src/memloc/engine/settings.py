@@ -6,21 +6,21 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from memloc.config import Device, Frozen
+from memloc.config import Device, Settings
 
 ExecutorName = Literal["local", "ray", "slurm"]
 TrackerName = Literal["trackio", "wandb"]
 MOST_WORKERS = 100_000
 
 
-class Resources(Frozen):
+class Resources(Settings):
     """What one job of a kind occupies."""
 
     cpus: float = Field(1, gt=0)
     gpus: float = Field(0, ge=0, description="A fraction lets several jobs share a GPU.")
 
 
-class RayConfig(Frozen):
+class RayConfig(Settings):
     """Workers as actors of a Ray cluster, each of which does one job at a time."""
 
     address: str | None = Field(
@@ -33,7 +33,7 @@ class RayConfig(Frozen):
     )
 
 
-class SlurmConfig(Frozen):
+class SlurmConfig(Settings):
     """Workers as jobs of a Slurm array, each of which takes jobs until none are left."""
 
     cluster: Literal["slurm", "local"] = Field(
@@ -57,7 +57,7 @@ class SlurmConfig(Frozen):
     )
 
 
-class ExecutionConfig(Frozen):
+class ExecutionConfig(Settings):
     """The `execution` part of an experiment."""
 
     executor: ExecutorName = "local"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memloc.config import (
+    DEFAULT_TECHNIQUES,
     ConfigError,
     ControlledModel,
     ControlRunConfig,
@@ -17,8 +18,9 @@ from memloc.config import (
     GeneralisationConfig,
     ModelConfig,
     RunConfig,
-    TechniquesConfig,
+    TechniqueSettings,
     TrainingConfig,
+    Windows,
 )
 from memloc.data.load import is_downloaded
 from memloc.engine.settings import ExecutionConfig
@@ -37,6 +39,8 @@ from memloc.engine.sweep_file.words import in_settings
 from memloc.engine.tally import KIND_WORDS
 from memloc.errors import suggest
 from memloc.models.names import known_training
+from memloc.techniques import find
+from memloc.techniques import names as technique_names
 
 CONTROL = tuple(name for name in ControlRunConfig.model_fields if name != "device")
 
@@ -74,6 +78,7 @@ class Sweep:
         found: dict[str, Any] = {"name": self.name}
         for cell in self.cells:
             said = cell.config.model_dump(mode="json", exclude={"device"}, exclude_none=True)
+            said["methods"] = [name for name in said["techniques"] if name in technique_names()]
             grid = {"models": [said.pop("model")], "tasks": [said.pop("data")], **said}
             found.setdefault("grids", []).append(grid)
         if self.control is not None:
@@ -218,7 +223,7 @@ def _cells(
         for model in grid["models"]:
             for task in grid["tasks"]:
                 settings = {
-                    **{key: grid.get(key, {}) for key in ("training", "techniques")},
+                    **{key: grid.get(key, {}) for key in ("training", "techniques", "windows")},
                     **{key: grid.get(key) for key in ("seeds", "methods", "generalisation")},
                     "explain": grid.get("explain"),
                     "checkpoints": grid.get("checkpoints"),
@@ -247,18 +252,30 @@ def _run_config(
     if not is_downloaded(data["task"]):  # local copies are of these alone
         data["data_dir"] = None
     halves = settings["generalisation"]
-    given = {key: settings[key] for key in ("seeds", "methods") if settings[key] is not None}
+    seeds = {} if settings["seeds"] is None else {"seeds": tuple(settings["seeds"])}
     return RunConfig.make(
         data=DataConfig.make(**data),
         model=_model(settings["model"]),
         training=_training(settings["model"], settings["training"]),
-        techniques=TechniquesConfig.make(**settings["techniques"]),
+        techniques=_techniques(settings["techniques"], settings["methods"] or DEFAULT_TECHNIQUES),
+        windows=Windows.make(**settings["windows"]),
         explain=settings["explain"],
         checkpoints=settings["checkpoints"],
         generalisation=None if halves is None else GeneralisationConfig.make(**halves),
         device=execution.device,
-        **{key: tuple(value) for key, value in given.items()},
+        **seeds,
     )
+
+
+def _techniques(settings: TechniqueSettings, names: Sequence[str]) -> TechniqueSettings:
+    """Those of some techniques, and of all explanations."""
+    kept = {n: s for n, s in settings.items() if n in technique_names("explanation")}
+    found = {name: settings.get(name, {}) for name in names}
+    for name in technique_names("explanation"):  # also of a technique that was not chosen
+        shared = settings.get(find(name).settings_from or "")
+        if shared is not None:
+            kept.setdefault(name, shared)
+    return {**found, **kept}
 
 
 def _model(entry: dict[str, Any]) -> ModelConfig:
@@ -281,7 +298,7 @@ def _control(
     """The control benchmark; models, data, training and techniques are those of the sweep."""
     path = f"{root} control"
     said = check_mapping(value, path)
-    check_keys(said, (*CONTROL, "training"), path)
+    check_keys(said, (*CONTROL, "training", "methods"), path)
     entries = as_list(said["models"], f"{path}.models") if "models" in said else None
     if entries and all(isinstance(entry, dict) and "model" in entry for entry in entries):
         return ControlRunConfig(**check_settings(said, ControlRunConfig, path))  # resolved already
@@ -292,7 +309,7 @@ def _control(
     for key, there in (("models", models), ("tasks", said.get("tasks"))):
         if not there:
             raise ConfigError(f"{path} names no {key}; add `{key}:` with a list of names")
-    parts = ("data", "training", "techniques")
+    parts = ("data", "training", "techniques", "windows")
     own = reader.settings({k: v for k, v in said.items() if k in parts}, path)
     common = merge({k: v for k, v in defaults.items() if k in parts}, own)
     rest = {k: v for k, v in said.items() if k not in (*parts, "models")}
@@ -301,8 +318,10 @@ def _control(
             rest[key] = as_list(rest[key], f"{path}.{key}")
     if "seeds" in rest:
         rest["seeds"] = check_seeds(rest["seeds"], f"{path}.seeds")
+    chosen = common.get("methods")
     if "methods" in rest:
-        rest["methods"] = check_methods(rest["methods"], f"{path}.methods")
+        chosen = check_methods(rest.pop("methods"), f"{path}.methods")
+    techniques = _techniques(common.get("techniques", {}), chosen or technique_names())
     check_settings(rest, ControlRunConfig, path)
     for key in ("tasks", "held_back"):
         rest[key] = [reader.place_task(name) for name in rest.get(key, [])]
@@ -318,6 +337,8 @@ def _control(
     return ControlRunConfig(
         models=tuple(controlled),
         data=DataConfig.make(**common.get("data", {})),
-        techniques=TechniquesConfig.make(**common.get("techniques", {})),
+        techniques=techniques,
+        all_techniques=chosen is None,
+        windows=Windows.make(**common.get("windows", {})),
         **rest,
     )

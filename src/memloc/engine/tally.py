@@ -61,7 +61,7 @@ def duration(seconds: float) -> str:
 
 def setup_of(job: Job) -> Setup:
     """Jobs of which one tells how long another takes: same technique, model and data."""
-    name = job.identity.get("method") or job.identity.get("part") or ""
+    name = job.identity.get("technique") or ""
     model = job.identity.get("model")
     fingerprint = str(model.get("fingerprint", "")) if isinstance(model, dict) else ""
     # What puts windows together is of another sort than a technique, though of the same kind.

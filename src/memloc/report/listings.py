@@ -8,11 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from memloc.config import DEFAULT_METHODS, TrainingConfig
+from memloc.config import DEFAULT_TECHNIQUES, TrainingConfig
 from memloc.data.task import NamedTask
 from memloc.models.names import KNOWN_MODELS
-from memloc.techniques import declared, is_plugin, method_names
-from memloc.techniques.plugins import PluginFailed, origin
+from memloc.techniques import PluginFailed, find, names, origin
 
 SOURCES = {
     "built-in": "Built-in: generated, no download",
@@ -61,12 +60,12 @@ def _table(*columns: str) -> Table:
 def list_techniques() -> list[dict[str, Any]]:
     """Name, package and purpose of every technique; those that cannot be imported say why."""
     found: list[dict[str, Any]] = []
-    for name in method_names():
+    for name in names():
         try:
-            about, problem = declared(name).about, None
+            about, problem = find(name).about(), None
         except PluginFailed as error:
             about, problem = "", str(error)
-        package = origin(name) if is_plugin(name) else "memloc"
+        package = origin(name) or "memloc"
         found.append({"name": name, "from": package, "about": about, "problem": problem})
     return found
 
@@ -80,7 +79,7 @@ def show_techniques(techniques: list[dict[str, Any]], console: Console) -> None:
         about = "cannot be imported" if row["problem"] else row["about"]
         table.add_row(row["name"], row["from"], about)
     console.print(table)
-    console.print(f"\nDefault: {', '.join(DEFAULT_METHODS)}.", highlight=False)
+    console.print(f"\nDefault: {', '.join(DEFAULT_TECHNIQUES)}.", highlight=False)
     for row in techniques:
         if row["problem"]:
             console.print(f"Caution: {row['problem']}", style="yellow", markup=False)

@@ -8,13 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from memloc.config import (
-    DEFAULT_METHODS,
+    DEFAULT_TECHNIQUES,
     GeneralisationConfig,
-    GradientsConfig,
-    ProbingConfig,
-    RetrainingConfig,
-    ShapleyConfig,
 )
+from memloc.techniques import make, names
 
 COLUMNS = ("text_column", "pair_column", "label_column", "original_label_column")
 SWITCHES = {"--keep-clean", "--undivided"}
@@ -23,14 +20,18 @@ TRAINING = {
     **{"epochs": "--epochs", "learning_rate": "--learning-rate", "batch_size": "--batch-size"},
     **{"micro_batch_size": "--micro-batch-size", "max_tokens": "--max-tokens", "dtype": "--dtype"},
 }
-TECHNIQUES: dict[str, tuple[Any, dict[str, str]]] = {
-    "retraining": (
-        RetrainingConfig(),
-        {**RetrainingConfig.flags, "frozen_dropout": "--frozen-dropout"},
-    ),
-    "gradients": (GradientsConfig(), {**GradientsConfig.flags, "per_example": "--per-example"}),
-    "probing": (ProbingConfig(), ProbingConfig.flags),
-    "shapley": (ShapleyConfig(), ShapleyConfig.flags),
+TECHNIQUES: dict[str, dict[str, str]] = {
+    "retraining": {
+        **{"epochs": "--retrain-epochs", "tail": "--retrain-tail"},
+        "frozen_dropout": "--frozen-dropout",
+    },
+    "gradients": {
+        **{"objective": "--gradient-objective", "norm": "--gradient-norm"},
+        **{"subtract_clean": "--keep-clean", "divide_by_frozen": "--undivided"},
+        "per_example": "--per-example",
+    },
+    "probing": {"seeds": "--probe-seeds", "epochs": "--probe-epochs"},
+    "shapley": {"standard_error": "--shapley-error", "orders": "--shapley-orders"},
 }
 
 
@@ -56,7 +57,7 @@ def _run(settings: Mapping[str, Any]) -> list[str]:
     words += _unlike("--pairs", model.get("pair_format"), "joined")
     words += ["--seeds", ",".join(map(str, settings.get("seeds") or [1]))]
     words += _training(settings)
-    words += _techniques(settings, DEFAULT_METHODS)
+    words += _techniques(settings, DEFAULT_TECHNIQUES)
     halves = settings.get("generalisation")
     if isinstance(halves, Mapping):
         words.append("--generalisation")
@@ -85,22 +86,19 @@ def _training(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _techniques(settings: Mapping[str, Any], usual_methods: tuple[str, ...]) -> list[str]:
-    methods = tuple(settings.get("methods") or ())
-    words = ["--methods", ",".join(methods)] if methods != usual_methods else []
-    techniques = _section(settings, "techniques")
-    sizes = techniques.get("window_sizes")
+    techniques, windows = _section(settings, "techniques"), _section(settings, "windows")
+    chosen = tuple(name for name in techniques if name in names())
+    words = ["--methods", ",".join(chosen)] if chosen != usual_methods else []
+    sizes = windows.get("sizes")
     words += ["--window-sizes", ",".join(map(str, sizes))] if sizes else []
-    words += _unlike("--unit", techniques.get("unit"), "layer")
-    for name, (usual, flags) in TECHNIQUES.items():
-        chosen = _section(techniques, name)
-        for field, flag in flags.items():
-            words += _unlike(flag, chosen.get(field), getattr(usual, field))
-    for name, options in _section(techniques, "options").items():
-        words += [
-            word
-            for key, value in options.items()
-            for word in ("--set", f"{name}.{key}={json.dumps(value)}")
-        ]
+    words += _unlike("--unit", windows.get("unit"), "layer")
+    for name in chosen:
+        usual, flags = make(name).config, TECHNIQUES.get(name, {})
+        for field, value in _section(techniques, name).items():
+            if field in flags:
+                words += _unlike(flags[field], value, getattr(usual, field))
+            elif value != getattr(usual, field, None):
+                words += ["--set", f"{name}.{field}={json.dumps(value)}"]
     explain = settings.get("explain")
     words += [] if explain is None else ["--explain" if explain else "--no-explain"]
     return words + _unlike("--device", settings.get("device"), "auto")

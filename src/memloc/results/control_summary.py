@@ -9,7 +9,7 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.control import score, score_choices
-from memloc.config import DEFAULT_METHODS, PARTS, ControlRunConfig
+from memloc.config import DEFAULT_TECHNIQUES, PARTS, ControlRunConfig
 from memloc.engine.job import Job
 from memloc.results.grid_words import records
 from memloc.text import counted as in_words
@@ -55,7 +55,7 @@ def summarise_control(config: ControlRunConfig, tables: dict[str, pd.DataFrame])
     scored = tables["accuracy"][~tables["accuracy"]["task"].isin(config.held_back)]
     models = layers.drop_duplicates("model")[["model", "n_layers"]]
     techniques = list(dict.fromkeys(layers["technique"]))
-    usual = [name for name in DEFAULT_METHODS if name in techniques] or techniques
+    usual = [name for name in DEFAULT_TECHNIQUES if name in techniques] or techniques
     weaker = [name for name in WEAKER if name in techniques] or techniques
     cells = layers.drop_duplicates(["model", "task", "hidden", "seed"])
     summary: dict[str, Any] = {
@@ -146,11 +146,11 @@ def _caveats(summary: dict[str, Any], config: ControlRunConfig) -> list[str]:
             f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
             "be found. Try more --epochs or --attempts."
         )
-    part = PARTS.get(config.techniques.unit)
+    part = PARTS.get(config.windows.unit)
     if part:
         found.append(
             f"memorisation was hidden in whole layers, but techniques were told to look at their "
-            f"{part} alone (--unit {config.techniques.unit})."
+            f"{part} alone (--unit {config.windows.unit})."
         )
     if summary["control_models"] < 4:
         found.append("fewer than 4 control models: no intervals, and chance plays a large part.")

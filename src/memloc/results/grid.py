@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.windows import centre_of_gravity
-from memloc.config import DEFAULT_METHODS
+from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.grouping import (
     Group,
     choose_group,
@@ -97,7 +97,7 @@ class Grid:
     def techniques(self) -> list[str]:
         """Their names: those of the paper first."""
         names = sorted(self.weights["technique"].unique())
-        ours = [name for name in DEFAULT_METHODS if name in names]
+        ours = [name for name in DEFAULT_TECHNIQUES if name in names]
         return [*ours, *(name for name in names if name not in ours)]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.correlation import Correlation, Interval, Points, mean_correlation
-from memloc.config import DEFAULT_METHODS
+from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.grid import Grid
 
 M_COG, LAYER_WEIGHTS = "m_cog", "layer_weights"
@@ -192,7 +192,7 @@ def mean_centres(grid: Grid) -> tuple[pd.Series[float], tuple[str, ...]]:
     """
     wide = grid.centres.pivot(index="run", columns="technique", values="depth")
     found = [technique for technique in grid.techniques if technique in wide]
-    names = [technique for technique in found if technique in DEFAULT_METHODS] or found
+    names = [technique for technique in found if technique in DEFAULT_TECHNIQUES] or found
     choices = [choice for size in range(len(names), 0, -1) for choice in combinations(names, size)]
     if not choices:
         return pd.Series(dtype="float64"), ()

@@ -11,29 +11,32 @@ compared task by task (`memloc.results.binarised`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from memloc.config import PARTS, DataConfig, ModelConfig, TechniquesConfig, TrainingConfig
+from memloc.config import PARTS, DataConfig, ModelConfig, TrainingConfig, Windows
 from memloc.results.run_folders import ResultsError, RunFolder
+from memloc.techniques import PluginFailed, find, make, names, settings_of
 from memloc.text import counted
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "data": DataConfig().model_dump(mode="json"),
-    "techniques": TechniquesConfig().model_dump(mode="json"),
+    "windows": Windows().model_dump(mode="json"),
     "training": TrainingConfig().model_dump(mode="json"),
     "model": ModelConfig().model_dump(mode="json"),
 }
-"""What a setting was before it could be chosen: older runs do not mention it."""
+"""What a setting is in runs that do not mention it."""
 FREE = {
     # Which task, and where its examples are found.
     *("data.task", "data.data_dir", "data.validation", "data.text_column", "data.pair_column"),
     *("data.label_column", "data.original_label_column"),
     # Which model.
     *("model.name", "model.trust_remote_code"),
-    # Memory and additional tables; the results are the same.
-    *("training.micro_batch_size", "techniques.gradients.per_example"),
+    # Memory; the results are the same.
+    "training.micro_batch_size",
 }
 """Settings that may differ between runs that are compared."""
 BINARISE = "data.binarise"
@@ -70,7 +73,7 @@ class Group:
     @property
     def part(self) -> str | None:
         """What of the layers its techniques looked at, in words; None for whole layers."""
-        return PARTS.get(str(self.common.get("techniques.unit")))
+        return PARTS.get(str(self.common.get("windows.unit")))
 
     def is_twin_of(self, other: Group) -> bool:
         """Whether its runs are as those of `other`, but with or without `--binarise`."""
@@ -106,7 +109,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
     """
     names = _names(runs)
     groups: list[Group] = []
-    for common, members in _split(runs, ("data", "techniques")):
+    for common, members in _split(runs, ("data", "windows", "techniques")):
         ways: dict[str, list[tuple[Settings, list[RunFolder]]]] = {}
         for model in dict.fromkeys(names[run.path][1] for run in members):
             own = [run for run in members if names[run.path][1] == model]
@@ -169,7 +172,7 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
 
 def other_sections(runs: Iterable[RunFolder]) -> list[str]:
     """Settings beside those that decide the groups, in which the given runs differ, by name."""
-    known = {*DEFAULTS, "seeds", "methods", "device"}
+    known = {*DEFAULTS, "techniques", "seeds", "device"}
     seen: dict[str, list[Any]] = {}
     for run in runs:
         for section, value in run.settings.items():
@@ -189,15 +192,39 @@ def _split(
         settings: Settings = {}
         for section in sections:
             own = run.settings.get(section)
-            settings |= _flat(section, DEFAULTS[section])
+            usual = _usual_techniques() if section == "techniques" else DEFAULTS[section]
+            settings |= _flat(section, usual)
             settings |= _flat(section, own if isinstance(own, dict) else {})
-        settings = {key: value for key, value in settings.items() if key not in FREE}
+        free = FREE | _without_effect()
+        settings = {key: value for key, value in settings.items() if key not in free}
         same = next((members for other, members in parts if other == settings), None)
         if same is None:
             parts.append((settings, [run]))
         else:
             same.append(run)
     return parts
+
+
+@cache
+def _usual_techniques() -> dict[str, dict[str, Any]]:
+    """Settings of all techniques and explanations; a run without one does not contradict others."""
+    return settings_of(make(name) for name in _importable())
+
+
+@cache
+def _without_effect() -> set[str]:
+    """Settings of techniques that only add tables."""
+    return {
+        f"techniques.{n}.{setting}" for n in _importable() for setting in find(n).without_effect
+    }
+
+
+def _importable() -> list[str]:
+    found = []
+    for name in (*names(), *names("explanation")):
+        with suppress(PluginFailed):
+            found.append(find(name).name)
+    return found
 
 
 def _size(way: tuple[Settings, list[RunFolder]]) -> tuple[int, float]:

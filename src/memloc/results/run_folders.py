@@ -154,8 +154,8 @@ class Found:
 
 def unit_of(settings: Mapping[str, Any]) -> str:
     """What of the layers the techniques of a run looked at; older runs know whole layers alone."""
-    techniques = settings.get("techniques")
-    return str(techniques.get("unit", "layer")) if isinstance(techniques, dict) else "layer"
+    windows = settings.get("windows")
+    return str(windows.get("unit", "layer")) if isinstance(windows, dict) else "layer"
 
 
 def find_runs(folder: Path) -> Found:

@@ -18,13 +18,13 @@ from memloc.analysis.windows import (
     lost,
     undone_matrix,
 )
-from memloc.config import RunConfig, TechniquesConfig
+from memloc.config import RunConfig, Windows
 from memloc.data.task import Task
 from memloc.engine.store.store import library_versions
 from memloc.results.explained import explain_words, summarise_explanation, summarise_scores
 from memloc.results.narrative import agreement, caveats, interpret, lead_technique
 from memloc.results.over_time import summarise_checkpoints
-from memloc.techniques import declared
+from memloc.techniques import Technique, make_usable
 
 NEARLY_ALL = 0.95
 """Share of the memorisation that counts as undone."""
@@ -51,7 +51,7 @@ def summarise_run(
         "noisy_examples": int(noisy.sum()),
         "seeds": list(config.seeds),
         "training": summarise_training(tables["history"], tables["costs"]),
-        "methods": summarise_methods(tables, config.techniques),
+        "methods": summarise_methods(tables, make_usable(config.techniques)[0], config.windows),
     }
     summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
     summary["scores"] = summarise_scores(summary["training"], generalisation, task)
@@ -109,21 +109,25 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
 
 
 def summarise_methods(
-    tables: dict[str, pd.DataFrame], techniques: TechniquesConfig | None = None
+    tables: dict[str, pd.DataFrame],
+    techniques: Sequence[Technique] = (),
+    windows: Windows | None = None,
 ) -> dict[str, Any]:
     """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged.
 
-    With the settings of the techniques and a table of costs, these are attached.
+    With the techniques, the windows they changed and a table of costs, settings and costs are
+    attached.
     """
+    chosen = {technique.name: technique for technique in techniques}
     found: dict[str, Any] = {}
     for technique, layers in tables["layers"].groupby("technique", sort=False):
         result = _summarise_layers(layers)
-        windows, examples, probes = (
+        errors, examples, probes = (
             _of_technique(tables, name, str(technique))
             for name in ("windows", "examples", "probes")
         )
-        if len(windows):
-            result |= _summarise_windows(windows, examples)
+        if len(errors):
+            result |= _summarise_windows(errors, examples)
         if len(probes):
             result |= _summarise_probes(probes)
         if "examples" in tables and "windows" in tables:
@@ -137,9 +141,8 @@ def summarise_methods(
                     failures["first_layer"], failures["last_layer"], failures["reason"], strict=True
                 )
             ]
-        if techniques is not None:
-            name = str(technique)
-            result["settings"] = techniques.of(name, declared(name).settings)
+        if technique in chosen:
+            result["settings"] = chosen[str(technique)].all_settings(windows or Windows())
         if "costs" in tables:
             result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result

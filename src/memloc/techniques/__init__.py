@@ -1,243 +1,273 @@
-"""Localisation techniques: one file each, one protocol.
+"""Localisation techniques and explanations: one file each, one protocol, one registry.
 
-A technique is added by adding a module with a registered class, called like its name: nothing else
-has to be edited. Other packages bring theirs through entry points (`memloc.techniques.plugins`).
+A technique is a subclass of `Technique`. memloc's own are the modules of this package. Another
+package makes one known with an entry point,
+
+    [project.entry-points."memloc.techniques"]
+    my-technique = "my_package.module:MyTechnique"
+
+and a class in a script with `register`. Nothing else has to be edited, and all have the same
+rights. Importing this package, or asking what a technique declares, imports nothing large.
 """
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args
 
-from pydantic import ValidationError
-
-from memloc.config import DEFAULT_METHODS, Unit
-from memloc.errors import MemlocError, suggest
+from memloc.config import DEFAULT_TECHNIQUES, Unit
+from memloc.errors import MemlocError, nearest, suggest
 from memloc.models.names import SWAPPED_HALVES, Role
 from memloc.techniques.base import (
-    REGISTRY,
+    Circumstances,
     Context,
+    Explanation,
+    Kind,
     LocalisationResult,
-    Method,
-    Scored,
-    register,
+    Technique,
+    TechniqueFailed,
 )
-from memloc.techniques.plugins import PluginFailed, load_plugin, origin, plugins
 
-__all__ = ["Context", "LocalisationResult", "Method", "find_method", "method_names", "register"]
+__all__ = [
+    "Circumstances",
+    "Context",
+    "Explanation",
+    "LocalisationResult",
+    "Technique",
+    "TechniqueFailed",
+    "find",
+    "make",
+    "names",
+    "register",
+]
+
+GROUP = "memloc.techniques"
 
 
-class UnknownMethod(MemlocError):
+class UnknownTechnique(MemlocError):
     """No technique has that name."""
 
 
-class NoSingleState(MemlocError):
-    """The head of a model does not read a single position."""
+class PluginFailed(MemlocError):
+    """A technique of another package cannot be used."""
+
+
+class NotPossible(MemlocError):
+    """A technique or an explanation is not possible with this model and these examples."""
 
 
 class NoSuchUnit(MemlocError):
     """Parts of layers are wanted where there are none, or where nobody looks at them."""
 
 
-class TooFewExamples(MemlocError):
-    """A technique needs more noisy or clean examples."""
+_registered: dict[str, type[Technique]] = {}
 
 
-@dataclass(frozen=True)
-class Declared:
-    """What a technique says about itself; see `memloc.techniques.base.Method`."""
+def register(technique: type[Technique]) -> type[Technique]:
+    """Class decorator: make a technique known under its name.
 
-    revision: int
-    needs: tuple[str, ...]
-    settings: tuple[str, ...]
-    windowed: bool = False
-    smallest_group: int = 0
-    """Noisy examples, and clean ones, that it needs at least."""
-    holds_out_clean: bool = False
-    """Whether it sets aside as many clean examples as there are noisy ones, and needs more."""
-    origin: str | None = None
-    """The package it comes from, if that is not memloc."""
-    about: str = ""
-    """What it does: the first line of the docstring of its class."""
-
-
-_OTHERS = {"base", "centroids", "class-probes", "explain", "plugins"}
-"""Modules here that are no technique."""
-
-
-@cache
-def method_names() -> tuple[str, ...]:
-    """Names of all techniques: modules of this package and entry points. Imports none of them."""
-    found = {m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__)} - _OTHERS
-    usual = [name for name in DEFAULT_METHODS if name in found]
-    others = sorted(found - set(usual))
-    return (*usual, *others, *(name for name in plugins() if name not in found))
-
-
-def is_plugin(name: str) -> bool:
-    """Whether a technique comes from another package; memloc's own names cannot be taken."""
-    return not (Path(__path__[0]) / f"{_module(name)}.py").exists()
-
-
-def _module(name: str) -> str:
-    return name.replace("-", "_")
-
-
-def check_method_names(names: tuple[str, ...]) -> None:
-    """Complain about names that do not exist.
+    Worker processes find it by its module and name, so it must be a class of a module that they
+    can import.
 
     Raises:
-        UnknownMethod: Naming the first one, with a suggestion.
+        PluginFailed: If it is no technique, or its name is taken by one of memloc.
     """
-    for name in names:
-        if name not in method_names():
-            raise UnknownMethod(f"technique {name!r} does not exist{suggest(name, method_names())}")
+    if technique.name in _own():
+        raise PluginFailed(f"the name {technique.name!r} is taken by a technique of memloc")
+    _registered[technique.name] = _checked(technique, technique.name, technique.__module__)
+    return technique
 
 
 @cache
-def declared(name: str) -> Declared:
-    """What the module of a technique declares.
-
-    Read from its source, because importing a technique imports torch and transformers, and
-    finding out that everything is already computed should not take seconds.
-    """
-    if is_plugin(name):
-        return _declared_by_class(name)
-    source = (Path(__path__[0]) / f"{_module(name)}.py").read_text(encoding="utf-8")
-    known = Declared.__dataclass_fields__
-    found: dict[str, Any] = {}
-    for node in (n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)):
-        fields = {
-            target.id: value
-            for statement in node.body
-            if isinstance(statement, ast.Assign)
-            for target, value in [(statement.targets[0], statement.value)]
-            if isinstance(target, ast.Name)
-        }
-        if "name" in fields:
-            about = ast.get_docstring(node) or ""
-            found = {k: ast.literal_eval(v) for k, v in fields.items() if k in known}
-            found["about"] = about.split("\n")[0]
-    missing = {"revision", "needs", "settings"} - found.keys()
-    if missing:
-        raise UnknownMethod(f"technique {name!r} does not declare its {min(missing)}")
-    return Declared(**found)
+def _own() -> dict[str, type[Technique]]:
+    """The techniques in the modules of this package, those of the default first."""
+    found: dict[str, type[Technique]] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Technique) and "name" in vars(value):
+                found[value.name] = value
+    order = [*DEFAULT_TECHNIQUES, *sorted(found.keys() - set(DEFAULT_TECHNIQUES))]
+    return {name: found[name] for name in order}
 
 
-def _declared_by_class(name: str) -> Declared:
-    """What a technique of another package declares, with defaults for what it does not."""
-    found = load_plugin(name)
-    needs = tuple(getattr(found, "needs", ("memorised", "original")))
-    known = {*get_args(Role), *(f"states:{role}" for role in (*get_args(Role), *SWAPPED_HALVES))}
-    for need in needs:
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    """Entry points of other packages, by the name of the technique."""
+    return {p.name: p for p in entry_points(group=GROUP) if p.name not in _own()}
+
+
+@cache
+def _load(name: str) -> type[Technique]:
+    """The class behind an entry point."""
+    where = origin(name)
+    try:
+        found = _plugins()[name].load()
+    except Exception as error:  # whatever a foreign module does when it is imported
+        raise PluginFailed(
+            f"technique {name!r} of {where} cannot be imported: {type(error).__name__}: {error}; "
+            "mend or uninstall that package"
+        ) from None
+    return _checked(found, name, where)
+
+
+def _checked(found: Any, name: str, where: str | None) -> type[Technique]:
+    if not isinstance(found, type) or not issubclass(found, Technique):
+        raise PluginFailed(
+            f"technique {name!r} of {where} is not a subclass of memloc.techniques.Technique; see "
+            "docs/your-technique.md"
+        )
+    roles = get_args(Role)
+    known = {*roles, *(f"states:{role}" for role in (*roles, *SWAPPED_HALVES))}
+    for need in found.needs:
         if need not in known:
             raise PluginFailed(
-                f"technique {name!r} of {origin(name)} needs {need!r}{suggest(str(need), known)}"
+                f"technique {name!r} of {where} needs {need!r}{suggest(str(need), known)}"
             )
-    return Declared(
-        revision=int(getattr(found, "revision", 1)),
-        needs=needs,
-        settings=("options",),
-        smallest_group=int(getattr(found, "smallest_group", 0)),
-        origin=origin(name),
-        about=(found.__doc__ or "").strip().split("\n")[0],
-    )
+    return found
 
 
-def usable_methods(
-    names: tuple[str, ...], options: Mapping[str, Mapping[str, Any]]
-) -> tuple[tuple[str, ...], list[str]]:
-    """The techniques that can be imported, and a sentence on each that cannot.
+def names(kind: Kind = "technique") -> tuple[str, ...]:
+    """Names of all techniques, or of all explanations; the default ones first.
+
+    Those that cannot be imported are among the techniques: `find` says what is wrong with them.
+    """
+    found = [name for name, technique in _own().items() if technique.kind == kind]
+    for name in (*_plugins(), *_registered):
+        try:
+            its_kind = find(name).kind
+        except PluginFailed:
+            its_kind = "technique"
+        if its_kind == kind:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def find(name: str) -> type[Technique]:
+    """The technique or explanation of that name.
 
     Raises:
-        UnknownMethod: If a name does not exist, or options are for a technique that is not used.
-        PluginFailed: If none can be imported, or one does not take its options.
+        UnknownTechnique: If there is none.
+        PluginFailed: If it cannot be imported.
     """
-    check_method_names(names)
-    for name in options:
-        if name not in names:
-            raise UnknownMethod(f"--set {name!r} is not among the techniques: {', '.join(names)}")
-        if not is_plugin(name):
-            raise UnknownMethod(
-                f"--set is for techniques of other packages; {name!r} has options of its own, see "
-                "--help"
-            )
+    if name in _own():
+        return _own()[name]
+    if name in _registered:
+        return _registered[name]
+    if name not in _plugins():
+        raise UnknownTechnique(f"technique {name!r} does not exist", remedy=nearest(name, names()))
+    return _load(name)
+
+
+def origin(name: str) -> str | None:
+    """The package a technique comes from, with its version; None for memloc's own."""
+    if name in _own():
+        return None
+    if name in _registered:
+        return _registered[name].__module__
+    point = _plugins()[name]
+    return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def make(name: str, settings: Mapping[str, Any] | None = None) -> Technique:
+    """A technique with its settings.
+
+    Raises:
+        UnknownTechnique: If there is none of that name.
+        PluginFailed: If it cannot be imported.
+        ConfigError: If it does not have these settings.
+    """
+    return find(name)(**(settings or {}))
+
+
+def make_usable(techniques: Mapping[str, Mapping[str, Any]]) -> tuple[list[Technique], list[str]]:
+    """The techniques among those that were chosen, and a sentence on each that cannot be imported.
+
+    Explanations may be among them for their settings: see `possible_explanations`.
+
+    Raises:
+        UnknownTechnique: If a name does not exist.
+        ConfigError: If a technique does not have these settings.
+        PluginFailed: If none can be imported.
+    """
     usable, broken = [], []
-    for name in names:
+    for name, settings in techniques.items():
         try:
-            declared(name)
+            technique = make(name, settings)
         except PluginFailed as error:
             broken.append(str(error))
         else:
-            usable.append(name)
-            if is_plugin(name):
-                construct(name, load_plugin(name), options.get(name, {}))
-    if not usable:
+            usable += [technique] if technique.kind == "technique" else []
+    if not usable and broken:
         raise PluginFailed(broken[0])
-    return tuple(usable), broken
+    if not usable:
+        raise UnknownTechnique(
+            "no technique is chosen", remedy=f"choose some of: {', '.join(names())}"
+        )
+    return usable, broken
 
 
-def check_enough_examples(names: tuple[str, ...], noisy: int, clean: int) -> None:
-    """Complain, before any work, if a technique would not find enough examples.
+def settings_of(techniques: Iterable[Technique]) -> dict[str, dict[str, Any]]:
+    """All settings of techniques as JSON data, by name: what `make` takes."""
+    return {one.name: one.config.model_dump(mode="json") for one in techniques}
+
+
+def check_possible(techniques: Sequence[Technique], there: Circumstances) -> None:
+    """Complain, before any work, if models or examples do not allow a technique.
 
     Raises:
-        TooFewExamples: Saying how many are needed.
+        NotPossible: Naming the first one, and why.
     """
-    for name in names:
-        least = declared(name).smallest_group
-        for kind, count in (("noisy", noisy), ("clean", clean)):
-            if count < least:
-                others = ",".join(n for n in names if declared(n).smallest_group <= count)
-                remedy = f", or leave it out: --methods {others}" if others else ""
-                raise TooFewExamples(
-                    f"{name} needs at least {least} {kind} examples and there are {count}; use "
-                    f"more examples{remedy}"
-                )
-        if declared(name).holds_out_clean and clean <= noisy:
-            raise TooFewExamples(
-                f"{name} needs more clean examples than noisy ones, to hold out as many, and there "
-                f"are {clean} clean and {noisy} noisy; leave it out with --methods"
+    for technique in techniques:
+        reason = technique.obstacle(there)
+        if reason is not None:
+            raise NotPossible(
+                f"{technique.name} is not possible: {reason}", remedy="leave the technique out"
             )
 
 
-def pooling_allows(names: tuple[str, ...], pooling: str) -> tuple[str, ...]:
-    """The techniques that do without the state a head reads, if it does not read a single one."""
-    if pooling != "other":
-        return names
-    return tuple(
-        name
-        for name in names
-        if not any(need.startswith("states:") for need in declared(name).needs)
-    )
+def possible_explanations(
+    wanted: bool | None,
+    there: Circumstances,
+    techniques: Mapping[str, Mapping[str, Any]] | None = None,
+) -> tuple[list[Technique], list[str]]:
+    """The explanations that models and examples allow, and a sentence on each that they do not.
 
-
-def check_pooling(names: tuple[str, ...], pooling: str) -> None:
-    """Complain, before any work, if a technique looks at the state a head reads and there is none.
+    Args:
+        wanted: Whether explanations were asked for; None takes what is possible.
+        there: Models and examples.
+        techniques: Settings by name; explanations that are not there share those of a technique, or
+            have the usual ones.
 
     Raises:
-        NoSingleState: Naming the technique.
+        NotPossible: If they were asked for and one is not possible.
     """
-    others = pooling_allows(names, pooling)
-    for name in names:
-        if name not in others:
-            remedy = f"leave it out: --methods {','.join(others or ('swapping',))}"
-            raise NoSingleState(
-                f"{name} looks at the state the head reads, but the head of this model does not "
-                f"read the first or the last token alone; {remedy}"
-            )
+    if wanted is False:
+        return [], []
+    given = techniques or {}
+    possible, reasons = [], []
+    for name in names("explanation"):
+        settings = given.get(name) or given.get(find(name).settings_from or "")
+        explanation = make(name, settings)
+        reason = explanation.obstacle(there)
+        if reason is None:
+            possible.append(explanation)
+        else:
+            reasons.append(reason)
+    if wanted and reasons:
+        raise NotPossible(reasons[0], setting="explain", value=True)
+    return possible, list(dict.fromkeys(reasons))
 
 
-def check_unit(names: tuple[str, ...], unit: Unit, problem: str | None) -> None:
+def check_unit(techniques: Sequence[Technique], unit: Unit, problem: str | None) -> None:
     """Complain, before any work, if parts of layers are wanted and cannot be had.
 
     Args:
-        names: Techniques.
+        techniques: Those that were chosen.
         unit: What of a layer they are to change.
         problem: Why the layers of the model have no parts (`BlockModel.unit_problem`).
 
@@ -247,51 +277,13 @@ def check_unit(names: tuple[str, ...], unit: Unit, problem: str | None) -> None:
     if unit == "layer":
         return
     if problem is not None:
-        raise NoSuchUnit(f"--unit {unit} is not possible: {problem}; use --unit layer")
-    if not any("unit" in declared(name).settings for name in names):
+        raise NoSuchUnit(problem, setting="windows.unit", value=unit, remedy="use whole layers")
+    if not any(technique.uses_unit for technique in techniques):
+        chosen = ", ".join(technique.name for technique in techniques)
+        able = ", ".join(name for name in names() if find(name).uses_unit)
         raise NoSuchUnit(
-            f"--unit {unit} makes no difference to {', '.join(names)}; leave it out, or choose "
-            "techniques that look at parts of layers: --methods swapping"
+            f"it makes no difference to {chosen}",
+            setting="windows.unit",
+            value=unit,
+            remedy=f"leave it out, or choose techniques that look at parts of layers: {able}",
         )
-
-
-def find_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
-    """The technique of that name.
-
-    Args:
-        name: Of memloc's own or of another package.
-        options: For its `Config`, if it has one.
-
-    Raises:
-        UnknownMethod: If there is none.
-        PluginFailed: If it cannot be imported, or does not take these options.
-    """
-    check_method_names((name,))
-    if is_plugin(name):
-        technique = construct(name, load_plugin(name), options or {})
-    else:
-        importlib.import_module(f"{__name__}.{_module(name)}")
-        technique = REGISTRY[name]()
-    return technique if hasattr(technique, "localise") else Scored(technique)
-
-
-def construct(name: str, technique: type[Any], options: Mapping[str, Any]) -> Any:
-    """An instance with its configuration.
-
-    Raises:
-        PluginFailed: If the options are not those it has.
-    """
-    config = getattr(technique, "Config", None)
-    if config is None:
-        if options:
-            raise PluginFailed(f"technique {name!r} has no options, but got {min(options)!r}")
-        return technique()
-    try:
-        return technique(config(**options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"][0].lower() + first["msg"][1:]
-        raise PluginFailed(
-            f"--set {name}.{where}={first['input']} is not possible: {reason}"
-        ) from None

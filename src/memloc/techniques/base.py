@@ -1,4 +1,8 @@
-"""The protocol of localisation techniques, what they are given and what they return."""
+"""What a technique is: what it declares, what it is given and what it returns.
+
+This module and those of the techniques import nothing large, so that planning, the command line and
+the report can read what a technique declares. What its work needs is imported where it is done.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +10,32 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
-import pandas as pd
+from pydantic import ValidationError
 
-from memloc.analysis.windows import Window, layer_table
-from memloc.config import TechniquesConfig, TrainingConfig
-from memloc.errors import MemlocError
+from memloc.config import Settings, TrainingConfig, Windows
+from memloc.errors import ConfigError, MemlocError, nearest
 from memloc.models.names import Role, StatesOf
 
 if TYPE_CHECKING:
+    import pandas as pd
     from torch import Tensor
 
+    from memloc.analysis.windows import Window
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
     from memloc.training.resume import ResumePoint
 
 Report = Callable[[float], None]
-Tables = dict[str, pd.DataFrame]
+Tables = dict[str, "pd.DataFrame"]
+Kind = Literal["technique", "explanation"]
 
 CACHE_MEMORY = 2**30
 """Bytes of states a process keeps in memory before it uses a file."""
 
 
-class MethodFailed(MemlocError):
+class TechniqueFailed(MemlocError):
     """A technique cannot say anything about these models and examples."""
 
 
@@ -49,7 +54,8 @@ class Context:
     n_layers: int
     seed: int = 0
     training: TrainingConfig = field(default_factory=TrainingConfig)
-    techniques: TechniquesConfig = field(default_factory=TechniquesConfig)
+    windows: Windows = field(default_factory=Windows)
+    """Which windows of layers are changed, and what of their layers."""
     cache_memory: int = CACHE_MEMORY
     cache_folder: Path | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
@@ -105,7 +111,7 @@ class LocalisationResult:
     """Tidy tables; layers are numbered from 1.
 
     Every technique has layers; those that modify windows of layers have windows, predictions and
-    examples too; `details` are tables that only one technique has.
+    examples too; `details` are the tables that a technique declares as its own.
 
     - layers: technique, layer, weight, spread (standard deviation over the technique's own seeds)
     - windows: technique, first_layer, last_layer, size, noisy_error, clean_error
@@ -133,89 +139,229 @@ class LocalisationResult:
         return {k: table for k, table in named.items() if table is not None} | self.details
 
 
-class Technique(Protocol):
-    """The least a technique must have: a name, and a score per layer.
+@dataclass(frozen=True)
+class Circumstances:
+    """What is known about models and data before any work; None is what is not known yet."""
 
-    It may declare what `Method` declares, and a pydantic model `Config`; it is then constructed
-    with one. Without `needs` it gets the memorised and the original model.
+    examples: pd.DataFrame | None = None
+    pooling: str | None = None
+    """Where the head of the model reads; `other` if that is not a single position."""
+    precisions: Mapping[str, str] = field(default_factory=dict)
+    """Of the models, by role."""
+    adapters: bool = False
+    """Whether the weights of the models are not all in their layers."""
+
+
+class Technique:
+    """A technique of localisation: a name, a score per layer, and what it declares about itself.
+
+    The least is a name and a method `score`. `localise` is for techniques that have more to tell.
+    An instance holds its settings: `Retraining(epochs=3)`.
     """
 
-    name: str
+    name: ClassVar[str]
+    kind: ClassVar[Kind] = "technique"
+    """Techniques weigh layers; explanations show what happens to noisy examples on their way up."""
+    revision: ClassVar[int] = 1
+    """Part of the key of stored results: raise it when the same input would give another result."""
+    needs: ClassVar[tuple[str, ...]] = ("memorised", "original")
+    """Roles of the models it looks at; `states:ROLE` if pooled states are enough."""
+    needs_if: ClassVar[Mapping[str, str]] = {}
+    """Those of its needs that only arise if a setting is on, and the name of that setting."""
+    Config: ClassVar[type[Settings]] = Settings
+    """Its settings: command-line options, YAML keys and arguments are made from the fields."""
+    settings_from: ClassVar[str | None] = None
+    """A technique whose settings it shares, unless it is given others."""
+    without_effect: ClassVar[tuple[str, ...]] = ()
+    """Settings that only add tables, so that results with and without them can be compared."""
+    uses_windows: ClassVar[bool] = False
+    """Whether it changes windows of layers, so that their sizes matter."""
+    uses_unit: ClassVar[bool] = False
+    """Whether it can look at the attention or the MLP of layers alone."""
+    windowed: ClassVar[bool] = False
+    """Whether its windows are so much work that each is a job of its own: see `window`."""
+    smallest_group: ClassVar[int] = 0
+    """Noisy examples, and clean ones, that it needs at least."""
+    holds_out_clean: ClassVar[bool] = False
+    """Whether it sets aside as many clean examples as there are noisy ones, and needs more."""
+    trains: ClassVar[tuple[Role, ...]] = ()
+    """Models whose layers it trains, which takes full precision."""
+    at_checkpoints: ClassVar[bool] = False
+    """Whether a run that looks at checkpoints of the training applies it to them."""
+    tables: ClassVar[tuple[str, ...]] = ()
+    """Names of the tables that it alone writes (`LocalisationResult.details`)."""
+    colour: ClassVar[str | None] = None
+    """Of its lines and points in figures, as #RRGGBB; None leaves the choice to them."""
+    marker: ClassVar[str | None] = None
+    """Of its points, as matplotlib calls it."""
+
+    config: Settings
+
+    def __init__(self, config: Settings | None = None, /, **settings: Any) -> None:
+        self.config = self.configured(**settings) if config is None else config
+
+    @classmethod
+    def configured(cls, **settings: Any) -> Settings:
+        """Its settings, checked.
+
+        Raises:
+            ConfigError: If there is no such setting, or its value is not possible.
+        """
+        try:
+            return cls.Config(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            path = ".".join(str(part) for part in (cls.name, *first["loc"]))
+            if first["type"] == "extra_forbidden":
+                raise ConfigError(
+                    f"{cls.name} has no such setting",
+                    setting=path,
+                    remedy=nearest(str(first["loc"][-1]), cls.Config.model_fields),
+                ) from None
+            reason = first["msg"][0].lower() + first["msg"][1:]
+            raise ConfigError(reason, setting=path, value=first["input"]) from None
+
+    def __repr__(self) -> str:
+        """As it can be written in Python."""
+        given = ", ".join(
+            f"{name}={value!r}"
+            for name, value in self.config
+            if name in self.config.model_fields_set
+        )
+        return f"{type(self).__name__}({given})"
+
+    def __eq__(self, other: object) -> bool:
+        """The same technique with the same settings."""
+        return type(self) is type(other) and self.config == getattr(other, "config", None)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def about(cls) -> str:
+        """What it does, in one line."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    def all_settings(self, windows: Windows) -> dict[str, Any]:
+        """Its settings, and those of the windows it changes, as JSON data."""
+        found = self.config.model_dump(mode="json")
+        if self.uses_windows:
+            found["window_sizes"] = windows.sizes and list(windows.sizes)
+        if self.uses_unit:
+            found["unit"] = windows.unit
+        return found
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Those of its needs that its settings leave."""
+        return tuple(
+            need
+            for need in self.needs
+            if need not in self.needs_if or getattr(self.config, self.needs_if[need])
+        )
+
+    def obstacle(self, there: Circumstances) -> str | None:
+        """Why it is not possible here, in words that can stand alone; None if it is."""
+        return self._too_few(there) or self._no_single_state(there) or self._too_coarse(there)
+
+    def _too_few(self, there: Circumstances) -> str | None:
+        if there.examples is None:
+            return None
+        noisy = int(there.examples["noisy"].sum())
+        clean = len(there.examples) - noisy
+        for kind, count in (("noisy", noisy), ("clean", clean)):
+            if count < self.smallest_group:
+                return (
+                    f"at least {self.smallest_group} {kind} examples are needed and there are "
+                    f"{count}"
+                )
+        if self.holds_out_clean and clean <= noisy:
+            return (
+                "more clean examples than noisy ones are needed, to hold out as many, and there "
+                f"are {clean} clean and {noisy} noisy"
+            )
+        return None
+
+    def _no_single_state(self, there: Circumstances) -> str | None:
+        if there.pooling != "other" or not any(":" in need for need in self.needed):
+            return None
+        return (
+            "the head of this model does not read the first or the last token alone, so there is "
+            "no single state per layer to look at"
+        )
+
+    def _too_coarse(self, there: Circumstances) -> str | None:
+        """Half precision is too coarse for the small steps of training."""
+        head: tuple[Role, ...] = ("pretrained",) if "frozen" in self.needed else ()
+        for role in (*self.trains, *head):
+            precision = there.precisions.get(role)
+            if precision in ("float16", "bfloat16"):
+                what = "layers" if role in self.trains else "a head"
+                return f"{precision} is too coarse to train {what}; give {role} in float32"
+        return None
+
+    def cost(self, n_layers: int) -> float:
+        """Forward passes of the data that take as long; of a windowed one, beside its windows."""
+        return 5.0
+
+    def window_cost(self, n_layers: int, window: Window) -> float:
+        """The same for one window."""
+        raise NotImplementedError
+
+    def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
+        """Its tables, and what they cost."""
+        found = self.localise(context, report)
+        return found.tables, found.costs
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+        """Analyse; `report` takes the finished fraction."""
+        table = self.score(context)
+        report(1.0)
+        return LocalisationResult(check_scores(self.name, table, context.n_layers))
 
     def score(self, context: Context) -> pd.DataFrame:
         """One row per layer: `layer` (from 1) and `weight` (the larger, the more memorisation)."""
-        ...
-
-
-class Method(Protocol):
-    """A technique in full: says how much each layer has to do with memorisation.
-
-    The attributes are literals in the source, so that planning can read them without importing
-    what a technique needs for its work.
-    """
-
-    name: str
-    revision: int
-    """Part of the key of stored results: raise it when the same input would give another result."""
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Roles of the models it looks at; `states:ROLE` if pooled states are enough."""
-        ...
-
-    @property
-    def settings(self) -> tuple[str, ...]:
-        """Fields of `TechniquesConfig` that determine its result."""
-        ...
-
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
-        """Analyse; `report` takes the finished fraction."""
-        ...
-
-
-class WindowedMethod(Method, Protocol):
-    """A technique whose windows are so much work that each is a job of its own.
-
-    It declares `windowed = True`.
-    """
+        raise NotImplementedError
 
     def window(self, context: Context, window: Window, report: Report) -> Tables:
-        """The findings on one window."""
-        ...
+        """The findings on one window, if it is `windowed`."""
+        raise NotImplementedError
 
     def combine(
         self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]
     ) -> LocalisationResult:
         """The result from the findings on all windows; needs no model."""
-        ...
+        raise NotImplementedError
 
 
-class Scored:
-    """A technique that only scores layers, as a method; its answer is checked."""
+class Explanation(Technique):
+    """What happens to noisy examples on their way up (section 5): tables, but no weights."""
 
-    def __init__(self, technique: Technique) -> None:
-        self.technique = technique
-        self.name = technique.name
-        self.revision: int = getattr(technique, "revision", 1)
-        self.needs: tuple[str, ...] = getattr(technique, "needs", ("memorised", "original"))
-        self.settings: tuple[str, ...] = getattr(technique, "settings", ())
+    kind = "explanation"
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
-        """Ask for the scores."""
-        table = self.technique.score(context)
-        report(1.0)
-        return LocalisationResult(check_scores(self.name, table, context.n_layers))
+    def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
+        """Its tables."""
+        return self.explain(context, report), {}
+
+    def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
+        """The tables that it declares."""
+        raise NotImplementedError
 
 
 def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
     """The scores of a technique as a table of layers.
 
     Raises:
-        MethodFailed: Saying what is wrong with them.
+        TechniqueFailed: Saying what is wrong with them.
     """
+    import numpy as np
+    import pandas as pd
 
-    def fail(what: str) -> MethodFailed:
-        return MethodFailed(f"technique {name!r} {what}; it must return one weight for each layer")
+    from memloc.analysis.windows import layer_table
+
+    def fail(what: str) -> TechniqueFailed:
+        return TechniqueFailed(
+            f"technique {name!r} {what}; it must return one weight for each layer"
+        )
 
     if not isinstance(table, pd.DataFrame) or not {"layer", "weight"} <= set(table.columns):
         raise fail("returned no table with columns layer and weight")
@@ -233,13 +379,3 @@ def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
         raise fail(f"returned {weights[bad]} for layer {bad + 1}")
     spread = ordered["spread"].to_numpy(dtype=np.float64) if "spread" in ordered else np.nan
     return layer_table(name, weights, spread)
-
-
-REGISTRY: dict[str, type[Any]] = {}
-M = TypeVar("M", bound=Method | Technique)
-
-
-def register(method: type[M]) -> type[M]:
-    """Class decorator: make a technique of memloc known under its name."""
-    REGISTRY[method.name] = method
-    return method

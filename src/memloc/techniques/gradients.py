@@ -18,46 +18,69 @@ parameters of a layer are those of its attention, or the rest of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import get_args
+from typing import TYPE_CHECKING, ClassVar, get_args
 
-import numpy as np
-import pandas as pd
-import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
+from pydantic import Field
 
-from memloc.analysis.windows import layer_table
-from memloc.config import Dtype, Norm, Objective, Unit
-from memloc.data.encode import Encoded
-from memloc.models.blocks import BlockModel
+from memloc.config import Norm, Objective, Settings
 from memloc.models.names import Role
-from memloc.models.states import autocast
-from memloc.techniques.base import Context, LocalisationResult, MethodFailed, Report, register
+from memloc.techniques.base import (
+    Context,
+    LocalisationResult,
+    Report,
+    Technique,
+    TechniqueFailed,
+)
 
-BATCH = 16
-"""Examples per backward pass; the sums do not depend on it. Larger batches were not faster."""
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
 
-Gradient = list[dict[str, Tensor]]
-"""Per layer, by parameter."""
-Norms = dict[tuple[str, str, str], np.ndarray]
-"""Per layer, by model, gradient (noisy, clean, difference) and kind (L1, L2)."""
+    Norms = dict[tuple[str, str, str], np.ndarray]
+    """Per layer, by model, gradient (noisy, clean, difference) and kind (L1, L2)."""
 
 
-@register
-class Gradients:
+class Gradients(Technique):
     """Which layers would have to change most to forget?"""
 
+    class Config(Settings):
+        """The switches of appendix E."""
+
+        objective: Objective = Field(
+            "nll",
+            description="What is differentiated: nll (the paper) or gold_logit (the authors' "
+            "program).",
+        )
+        norm: Norm = Field("L1", description="Norm over the parameters of a layer.")
+        subtract_clean: bool = Field(
+            True, description="Subtract the clean gradient before the norm."
+        )
+        divide_by_frozen: bool = Field(True, description="Divide by the norm in the frozen model.")
+        per_example: bool = Field(False, description="Also one weight per noisy example and layer.")
+
+    config: Config
     name = "gradients"
     revision = 2
     needs = ("near_ceiling", "frozen")
-    settings = ("gradients", "unit")
+    needs_if: ClassVar = {"frozen": "divide_by_frozen"}
+    without_effect = ("per_example",)
+    uses_unit = True
+    tables = ("gradients", "example_gradients")
+    colour, marker = "#009E73", "D"
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+    def cost(self, n_layers: int) -> float:
+        """Forward and backward."""
+        return 3.0
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Mean gradients of both sets in both models, and the weights of the layers."""
-        config = context.techniques.gradients
+        import numpy as np
+        import torch
+
+        from memloc.analysis.windows import layer_table
+        from memloc.training.gradients import Target, layer_norms, mean_gradient, subtract
+
+        config = self.config
         wrong = context.examples["noisy"].to_numpy()
         noisy, clean = np.flatnonzero(wrong), clean_sample(wrong, context.seed)
         target = Target(
@@ -65,7 +88,7 @@ class Gradients:
             torch.tensor(context.examples["label"].to_numpy()),
             config.objective,
             context.training.dtype,
-            unit=context.techniques.unit,
+            unit=context.windows.unit,
         )
         roles: tuple[Role, ...] = ("near_ceiling",)
         if config.divide_by_frozen:
@@ -109,6 +132,9 @@ class Gradients:
         )
 
     def _norm_table(self, norms: Norms) -> pd.DataFrame:
+        import numpy as np
+        import pandas as pd
+
         return pd.concat(
             [
                 pd.DataFrame(
@@ -129,6 +155,9 @@ class Gradients:
     def _example_table(
         self, examples: np.ndarray, norms: list[np.ndarray], scale: np.ndarray
     ) -> pd.DataFrame:
+        import numpy as np
+        import pandas as pd
+
         n_layers = len(norms[0])
         return pd.DataFrame(
             {
@@ -142,129 +171,31 @@ class Gradients:
 
 def clean_sample(noisy: np.ndarray, seed: int) -> np.ndarray:
     """As many clean examples as there are noisy ones, or all of them if there are fewer."""
+    import numpy as np
+
     clean = np.flatnonzero(~noisy)
     if not len(clean):
-        raise MethodFailed("gradients need clean examples to compare with, and there are none")
+        raise TechniqueFailed("gradients need clean examples to compare with, and there are none")
     size = min(len(clean), int(noisy.sum()))
     return np.sort(np.random.default_rng(seed).choice(clean, size, replace=False))
 
 
-@dataclass
-class Target:
-    """What is differentiated."""
-
-    encoded: Encoded
-    labels: Tensor
-    objective: Objective = "nll"
-    dtype: Dtype = "float32"
-    block_passes: int = 0
-    unit: Unit = "layer"
-    """By what of the layers."""
-
-    def total(self, model: BlockModel, rows: np.ndarray) -> Tensor:
-        """Sum over some examples."""
-        self.block_passes += model.n_layers
-        with autocast(model.device, self.dtype):
-            logits = model.logits(self.encoded.batch(rows.tolist(), model.device)).float()
-        labels = self.labels[torch.from_numpy(rows)].to(model.device)
-        if self.objective == "gold_logit":
-            return -logits.gather(1, labels[:, None]).sum()
-        return cross_entropy(logits, labels, reduction="sum")
-
-
-def mean_gradient(
-    model: BlockModel,
-    target: Target,
-    rows: np.ndarray,
-    advance: Callable[[int], None] = lambda _: None,
-) -> Gradient:
-    """Gradient of the layers' parameters, averaged over examples; float32."""
-    order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
-    groups = model.groups.of(target.unit)
-    parameters = dict(model.model.named_parameters())
-    layers = [{name: parameters[name] for name in names} for names in groups]
-    # Half precision holds the gradient of one batch, but not sums over many.
-    exact = all(
-        p.dtype in (torch.float32, torch.float64) for layer in layers for p in layer.values()
-    )
-    sums: Gradient = []
-    with _only_these_learn(model, groups):
-        for start in range(0, len(order), BATCH):
-            part = order[start : start + BATCH]
-            total = target.total(model, part)
-            if not torch.isfinite(total):
-                loss = float(total.detach())
-                raise MethodFailed(
-                    f"the loss of the model is {loss}, so it has no gradient; check its weights, "
-                    "or leave out gradients"
-                )
-            total.backward()
-            if not exact or start + BATCH >= len(order):
-                _add_gradients(sums, layers)
-            advance(len(part))
-    return [{n: value.div_(len(rows)) for n, value in layer.items()} for layer in sums]
-
-
-def _add_gradients(sums: Gradient, layers: Sequence[Mapping[str, torch.nn.Parameter]]) -> None:
-    """Move what has built up in the parameters to the float32 sums."""
-    taken = [{name: _take_gradient(p) for name, p in layer.items()} for layer in layers]
-    if not sums:
-        sums += taken
-        return
-    for total, more in zip(sums, taken, strict=True):
-        for name, value in more.items():
-            total[name] += value
-
-
-def _take_gradient(parameter: torch.nn.Parameter) -> Tensor:
-    gradient, parameter.grad = parameter.grad, None
-    # A parameter that took no part (an unused bias, say) has the gradient 0.
-    return torch.zeros_like(parameter).float() if gradient is None else gradient.float()
-
-
-@contextmanager
-def _only_these_learn(model: BlockModel, groups: Iterable[Iterable[str]]) -> Iterator[None]:
-    """Gradients for some parameters alone, without dropout; none are left behind."""
-    wanted = {name for names in groups for name in names}
-    closed = [name for name, _ in model.model.named_parameters() if name not in wanted]
-    with model.frozen(closed), model.mode(training=False):
-        model.model.zero_grad()
-        try:
-            yield
-        finally:
-            model.model.zero_grad()
-
-
-def subtract(one: Gradient, other: Gradient) -> Gradient:
-    """Parameter by parameter."""
-    return [
-        {name: value - theirs[name] for name, value in mine.items()}
-        for mine, theirs in zip(one, other, strict=True)
-    ]
-
-
-def layer_norms(gradient: Gradient, norm: Norm) -> np.ndarray:
-    """Per layer, over all its parameters."""
-    power = 1 if norm == "L1" else 2
-    sums = [
-        sum(float(value.abs().pow(power).sum(dtype=torch.float64)) for value in layer.values())
-        for layer in gradient
-    ]
-    return np.array(sums) ** (1 / power)
-
-
 def _own_weights(values: np.ndarray) -> np.ndarray:
     """The same for one example; it has none if its gradient is zero."""
+    import numpy as np
+
     return to_weights(values) if values.sum() > 0 else np.full(len(values), np.nan)
 
 
 def to_weights(values: np.ndarray) -> np.ndarray:
     """Values that sum to 1."""
+    import numpy as np
+
     total = values.sum()
     if not np.isfinite(total) or total <= 0:
-        raise MethodFailed(
-            "the gradients are zero or not finite in some layer, so they cannot be compared; try "
-            "--undivided or --gradient-objective gold_logit"
+        raise TechniqueFailed(
+            "the gradients are zero or not finite in some layer, so they cannot be compared; set "
+            "gradients.divide_by_frozen to false, or gradients.objective to gold_logit"
         )
     weights: np.ndarray = values / total
     return weights

@@ -17,31 +17,53 @@ not flipped.
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-import torch
+from typing import TYPE_CHECKING
 
-from memloc.analysis.windows import layer_table
-from memloc.data.encode import Encoded
-from memloc.models.blocks import BlockModel
-from memloc.models.mixing import predict_mixtures
-from memloc.techniques.base import Context, LocalisationResult, MethodFailed, Report, register
+from memloc.techniques.base import (
+    Circumstances,
+    Context,
+    LocalisationResult,
+    Report,
+    Technique,
+    TechniqueFailed,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from memloc.data.encode import Encoded
+    from memloc.models.blocks import BlockModel
 
 DIRECTIONS = ("restore", "implant")
 """θ_O's state in θ_M2's run, and the reverse."""
 
 
-@register
-class Patching:
+class Patching(Technique):
     """Put the state of the other model into a run, after each layer."""
 
     name = "patching"
-    revision = 1
     needs = ("memorised", "original")
-    settings = ()
+    tables = ("patching", "example_patching")
+    colour, marker = "#56B4E9", "P"
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+    def obstacle(self, there: Circumstances) -> str | None:
+        """It counts returns to the correct label."""
+        if there.examples is not None and "original_label" not in there.examples.columns:
+            return "returns to the correct label are counted, which suspects do not say"
+        return super().obstacle(there)
+
+    def cost(self, n_layers: int) -> float:
+        """Noisy examples alone, half of the layers on average, in both directions."""
+        return n_layers / 4
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Patch every layer in both directions."""
+        import numpy as np
+
+        from memloc.analysis.windows import layer_table
+        from memloc.data.encode import Encoded
+
         models = context.model("memorised"), context.model("original")
         noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
         columns = ("label", "original_label", "example")
@@ -74,6 +96,10 @@ def _patched(
     own: BlockModel, other: BlockModel, encoded: Encoded, context: Context
 ) -> tuple[np.ndarray, int]:
     """Predictions [1 + layers, examples]: unpatched, then with the state after layers 1..L."""
+    import numpy as np
+
+    from memloc.models.mixing import predict_mixtures
+
     n_layers = own.n_layers
     swapped = np.tri(n_layers + 1, n_layers, -1, dtype=bool)
     dtype = context.training.dtype
@@ -81,9 +107,9 @@ def _patched(
         found = predict_mixtures(own, other, encoded, swapped, dtype)
         return found.predicted, found.block_passes
     if not own.can_resume:
-        raise MethodFailed(
+        raise TechniqueFailed(
             "patching needs models that share their embeddings, or can start from a stored state, "
-            "and these do neither; leave it out with --methods"
+            "and these do neither; leave the technique out"
         )
     plain = predict_mixtures(own, other, encoded, swapped[:1], dtype)
     found = predict_mixtures(own, other, encoded, swapped[1:], dtype, input_of=other)
@@ -92,18 +118,25 @@ def _patched(
 
 
 def _same_embeddings(own: BlockModel, other: BlockModel) -> bool:
+    import torch
+
     mine, theirs = (dict(model.model.named_parameters()) for model in (own, other))
     return all(torch.equal(mine[name], theirs[name]) for name in own.groups.embeddings)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
     """Over the examples that can flip; 0 if there are none."""
+    import numpy as np
+
     count = np.isfinite(values[0]).sum()
     mean: np.ndarray = np.nansum(values, axis=1) / max(int(count), 1)
     return mean
 
 
 def _table(technique: str, shares: dict[str, np.ndarray]) -> pd.DataFrame:
+    import numpy as np
+    import pandas as pd
+
     n_layers = len(shares["restore"])
     return pd.DataFrame(
         {
@@ -117,6 +150,9 @@ def _table(technique: str, shares: dict[str, np.ndarray]) -> pd.DataFrame:
 
 def _examples(technique: str, flipped: dict[str, np.ndarray], examples: np.ndarray) -> pd.DataFrame:
     """Per example and direction, the first layer whose patched state flips the prediction."""
+    import numpy as np
+    import pandas as pd
+
     tables = []
     for direction, values in flipped.items():
         hits = values == 1

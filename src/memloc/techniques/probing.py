@@ -8,32 +8,79 @@ noisy class on examples it has not seen, averaged over the seeds:
 
 For layer 1 the baseline is the same probe on layer 1 of θ_P. A logistic regression on the same
 states is reported beside it as a control: what it finds needed no capacity of the probe.
+
+Class probes (section 5) are the same probes with another target: the class, once by original and
+once by perturbed labels, on the states of θ_M2 after layers 1..L. They are tested on noisy and
+clean examples apart, each against the labels it was trained with (macro F1).
 """
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
-import torch
+from functools import partial
+from typing import TYPE_CHECKING
 
-from memloc.analysis.windows import layer_table
-from memloc.techniques.base import Context, LocalisationResult, Report, register
-from memloc.training.probes import f1, linear_probes, split_examples, train_probes
+from pydantic import Field
+
+from memloc.config import MOST_EPOCHS, Settings
+from memloc.techniques.base import (
+    Context,
+    Explanation,
+    LocalisationResult,
+    Report,
+    Tables,
+    Technique,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+GUESSES = 200
+"""Shuffles of the labels that random guessing is averaged over."""
+SMALLEST_GROUP = 10
+"""Noisy examples, and clean ones: a fifth of them is for testing."""
 
 
-@register
-class Probing:
+class Probing(Technique):
     """After which layer can a probe tell wrong labels from clean ones?"""
 
-    name = "probing"
-    revision = 1
-    needs = ("states:memorised", "states:pretrained")
-    settings = ("probing",)
-    smallest_group = 10
+    class Config(Settings):
+        """An MLP d-128-128-C on the state the head reads."""
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+        seeds: int = Field(5, ge=1, description="Probes per layer.")
+        epochs: int = Field(100, ge=1, le=MOST_EPOCHS, description="Passes over the states.")
+        select_after: int = Field(
+            25, ge=0, description="The best validation F1 is sought after this epoch."
+        )
+        hidden: int = Field(128, ge=1, description="Width of the hidden layers.")
+        dropout: float = Field(0.1, ge=0, lt=1, description="On the input.")
+        learning_rate: float = Field(2e-4, gt=0, description="Of AdamW.")
+        weight_decay: float = Field(1e-5, ge=0, description="Of AdamW.")
+        batch_size: int = Field(32, ge=1, description="Examples per step.")
+        clean_weight: float = Field(0.33, gt=0, description="Of clean examples in the loss.")
+        noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
+
+    config: Config
+    name = "probing"
+    needs = ("states:memorised", "states:pretrained")
+    smallest_group = SMALLEST_GROUP
+    at_checkpoints = True
+    tables = ("probes",)
+    colour, marker = "#CC79A7", "^"
+
+    def cost(self, n_layers: int) -> float:
+        """Probes are small, but many."""
+        return 1.0 * n_layers
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Probe all layers with all seeds."""
-        config = context.techniques.probing
+        import numpy as np
+        import torch
+
+        from memloc.analysis.windows import layer_table
+        from memloc.training.probes import f1, linear_probes, split_examples, train_probes
+
+        config = self.config
         noisy = context.examples["noisy"].to_numpy().astype(np.int64)
         states = context.pooled_states("memorised")
         # The baseline is one more feature set: it trains together with the layers.
@@ -62,6 +109,9 @@ class Probing:
         self, scores: dict[str, np.ndarray], validation: np.ndarray, epochs: np.ndarray
     ) -> pd.DataFrame:
         """One row per probe; the last feature set is layer 1 of θ_P."""
+        import numpy as np
+        import pandas as pd
+
         n_sets, n_seeds = validation.shape
         layers = np.append(np.arange(n_sets - 1), 1)
         models = np.append(np.repeat("memorised", n_sets - 1), "pretrained")
@@ -88,9 +138,114 @@ class Probing:
 
 def gains(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Weights of layers 1..L from F1 [layers 0..L and the baseline, seeds], and their spread."""
+    import numpy as np
+
     before = scores[:-2].copy()
     before[0] = scores[-1]
     gain = scores[1:-1] - before
     several = scores.shape[1] > 1
     spread = gain.std(axis=1, ddof=1) if several else np.full(len(gain), np.nan)
     return np.maximum(0.0, gain.mean(axis=1)), spread
+
+
+class ClassProbes(Explanation):
+    """Which of its two labels does the state of a noisy example show?"""
+
+    Config = Probing.Config
+    config: Probing.Config
+    name = "class_probes"
+    settings_from = "probing"
+    needs = ("states:memorised",)
+    smallest_group = SMALLEST_GROUP
+    tables = ("class_probes", "events")
+
+    def cost(self, n_layers: int) -> float:
+        """Probes of both kinds of labels."""
+        return 2.0 * n_layers
+
+    def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
+        """Tables: class_probes, events."""
+        import numpy as np
+        import pandas as pd
+
+        from memloc.analysis.events import event_table
+        from memloc.training.probes import f1, split_examples, train_probes
+
+        config = self.config
+        noisy = context.examples["noisy"].to_numpy()
+        targets = {
+            "original": context.examples["original_label"].to_numpy(),
+            "perturbed": context.examples["label"].to_numpy(),
+        }
+        n_classes = int(max(labels.max() for labels in targets.values())) + 1
+        states = context.pooled_states("memorised")[1:]
+        # Both kinds of examples are in each part of a split, as for noisy-or-clean probes.
+        splits = [split_examples(noisy.astype(np.int64), seed) for seed in range(config.seeds)]
+        tables = []
+        for index, (name, labels) in enumerate(targets.items()):
+            probes = train_probes(
+                states,
+                labels,
+                n_classes,
+                splits,
+                config,
+                macro=True,
+                report=partial(_report_half, report, index),
+            )
+            for seed, split in enumerate(splits):
+                tests = {
+                    "noisy": split.test[noisy[split.test]],
+                    "clean": split.test[~noisy[split.test]],
+                }
+                scores = {
+                    f"{kind}_f1": f1(
+                        probes.predicted[:, seed][:, rows], labels[rows], n_classes, macro=True
+                    )
+                    for kind, rows in tests.items()
+                }
+                tables.append(
+                    pd.DataFrame(
+                        {
+                            "labels": name,
+                            "layer": np.arange(1, len(states) + 1),
+                            "probe_seed": seed,
+                            **scores,
+                            "guessing_f1": guessing_f1(labels[tests["clean"]], n_classes, seed),
+                            "validation_f1": probes.validation_f1[:, seed],
+                            "epoch": probes.epoch[:, seed],
+                        }
+                    )
+                )
+        table = pd.concat(tables, ignore_index=True)
+        return {"class_probes": table, "events": event_table("memorised", probe_events(table))}
+
+
+def guessing_f1(labels: np.ndarray, n_classes: int, seed: int) -> float:
+    """Macro F1 of guessing the labels in a random order."""
+    import numpy as np
+
+    from memloc.training.probes import f1
+
+    random = np.random.default_rng(seed)
+    guesses = random.permuted(np.tile(labels, (GUESSES, 1)), axis=1)
+    return float(f1(guesses, labels, n_classes, macro=True).mean())
+
+
+def probe_events(probes: pd.DataFrame) -> dict[str, int | None]:
+    """mem≫gen and 90% F1 from the scores of all probes, averaged over probe seeds.
+
+    The second looks at both kinds of probes: on clean examples they answer to the same labels.
+    """
+    from memloc.analysis.events import f1_90, mem_gen
+
+    means = probes.groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
+    original, perturbed = means.loc["original"], means.loc["perturbed"]
+    clean = (original["clean_f1"] + perturbed["clean_f1"]) / 2
+    return {
+        "mem_gen": mem_gen(perturbed["noisy_f1"].to_numpy(), original["noisy_f1"].to_numpy()),
+        "f1_90": f1_90(clean.to_numpy(), float(probes["guessing_f1"].mean())),
+    }
+
+
+def _report_half(report: Report, index: int, done: float) -> None:
+    report((index + done) / 2)

@@ -18,55 +18,73 @@ layer, 2(L − a + 1) for the states and their gradients and b − a + 1 for the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-import torch
+from pydantic import Field
 
-from memloc.analysis.windows import (
-    Window,
-    chosen_windows,
-    error_matrix,
-    error_table,
-    layer_weights,
-    prediction_table,
-    undoing_table,
-)
-from memloc.config import RetrainingConfig, TrainingConfig, Unit
-from memloc.data.encode import Encoded
-from memloc.models.blocks import BlockModel
-from memloc.models.states import StateCache
+from memloc.config import MOST_EPOCHS, RetrainedTail, Settings
 from memloc.techniques.base import (
     Context,
     LocalisationResult,
-    MethodFailed,
     Report,
     Tables,
-    register,
+    Technique,
+    TechniqueFailed,
 )
-from memloc.training.lesson import TrainingFailed
-from memloc.training.loop import train_epochs
-from memloc.training.resume import ResumePoint
-from memloc.training.window_learner import WindowLearner, tail_parameters
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memloc.analysis.windows import Window
+    from memloc.models.blocks import BlockModel
+    from memloc.models.states import StateCache
 
 
-@register
-class Retraining:
+class Retraining(Technique):
     """Reset layers and train them on clean examples alone."""
 
+    class Config(Settings):
+        """Settings of the optimiser are those of the fine-tuning."""
+
+        epochs: int = Field(
+            5, ge=1, le=MOST_EPOCHS, description="Passes over the clean data per window."
+        )
+        frozen_dropout: bool = Field(
+            False,
+            description="Dropout in frozen layers too, as in the authors' program; by default they "
+            "are deterministic, so that states below the window can be computed once.",
+        )
+        tail: RetrainedTail = Field(
+            "norm+head",
+            description="What learns beside the window: norm+head (the authors' program), head, "
+            "all (also BERT's pooler), none (the paper's words).",
+        )
+
+    config: Config
     name = "retraining"
-    revision = 1
     needs = ("memorised", "pretrained")
-    settings = ("window_sizes", "retraining", "unit")
+    trains = ("memorised", "pretrained")
+    uses_windows = uses_unit = True
     windowed = True
     holds_out_clean = True
+    tables = ("retraining", "failures")
+    colour, marker = "#D55E00", "s"
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+    def cost(self, n_layers: int) -> float:
+        """Windows only have to be put together."""
+        return 0.01
+
+    def window_cost(self, n_layers: int, window: Window) -> float:
+        """A step, as derived above, for all epochs."""
+        share = (2 * (n_layers - window.first + 1) + window.size) / (3 * n_layers)
+        return 2.2 * self.config.epochs * share
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Retrain all windows, one after the other."""
+        from memloc.analysis.windows import chosen_windows
+
         n_layers = context.model("memorised").n_layers
-        windows = chosen_windows(n_layers, context.techniques.window_sizes)
+        windows = chosen_windows(n_layers, context.windows.sizes)
         # In the order of their first layers, so that each step up needs one layer's pass only.
         order = sorted(range(len(windows)), key=lambda index: windows[index])
         parts: list[Tables] = [{}] * len(windows)
@@ -80,13 +98,19 @@ class Retraining:
 
     def window(self, context: Context, window: Window, report: Report) -> Tables:
         """Retrain one window; predictions of the noisy and the held-out clean examples."""
+        import numpy as np
+        import pandas as pd
+        import torch
+
+        from memloc.analysis.windows import Window
+        from memloc.training.lesson import TrainingFailed
+        from memloc.training.window_learner import WindowLearner, divide, retrain_window
+
         rows = divide(context.examples["noisy"].to_numpy(), context.seed)
-        memorised, config = context.model("memorised"), context.techniques.retraining
-        cache = _cache(context, memorised) if _cacheable(memorised, config) else None
+        memorised, config = context.model("memorised"), self.config
+        cache = self._cache(context, memorised)
         if "unmodified" not in context.scratch:
-            whole = WindowLearner(
-                memorised, context.encoded, rows.train, Window(1, 1), config, None
-            )
+            whole = WindowLearner(memorised, context.encoded, rows.train, Window(1, 1), None)
             context.scratch["unmodified"] = whole.predict(rows.evaluated, context.training.dtype)
         try:
             found = retrain_window(
@@ -97,12 +121,15 @@ class Retraining:
                 rows,
                 window,
                 context.training.replace(epochs=config.epochs),
-                config,
                 context.seed,
                 cache,
                 report,
-                context.techniques.unit,
-                None if context.resume is None else context.resume.part(_name(window)),
+                config.tail,
+                config.frozen_dropout,
+                context.windows.unit,
+                None
+                if context.resume is None
+                else context.resume.part(f"window-{window.first}-{window.last}"),
             )
         except TrainingFailed as error:
             # It would fail again, so this is the finding on the window; the others go on.
@@ -130,8 +157,18 @@ class Retraining:
         """Errors, weights and the window that undoes each example.
 
         Raises:
-            MethodFailed: If the full window, to which errors are relative, could not be trained.
+            TechniqueFailed: If the full window, to which errors are relative, could not be trained.
         """
+        import numpy as np
+
+        from memloc.analysis.windows import (
+            error_matrix,
+            error_table,
+            layer_weights,
+            prediction_table,
+            undoing_table,
+        )
+
         failed = {
             window: part["failure"]["reason"].iloc[0]
             for window, part in zip(windows, parts, strict=True)
@@ -139,7 +176,7 @@ class Retraining:
         }
         full = max(windows, key=lambda window: window.size)
         if full in failed:
-            raise MethodFailed(
+            raise TechniqueFailed(
                 f"{len(failed)} of {len(windows)} windows could not be retrained, the full one "
                 f"among them: {failed[full]}"
             )
@@ -171,6 +208,8 @@ class Retraining:
         )
 
     def _failures(self, failed: dict[Window, str]) -> Tables:
+        import pandas as pd
+
         if not failed:
             return {}
         table = {
@@ -182,6 +221,8 @@ class Retraining:
         return {"failures": pd.DataFrame(table)}
 
     def _losses(self, windows: Sequence[Window], parts: Sequence[Tables]) -> pd.DataFrame:
+        import pandas as pd
+
         losses = [
             part["losses"][["epoch", "loss"]].assign(
                 technique=self.name, first_layer=window.first, last_layer=window.last
@@ -191,105 +232,15 @@ class Retraining:
         order = ["technique", "first_layer", "last_layer", "epoch", "loss"]
         return pd.concat(losses, ignore_index=True)[order]
 
+    def _cache(self, context: Context, model: BlockModel) -> StateCache | None:
+        """States of all examples below the windows, if they are the same in every step."""
+        from memloc.models.states import StateCache
 
-@dataclass(frozen=True)
-class Rows:
-    """Which examples a window learns from, and which it is evaluated on."""
-
-    train: np.ndarray
-    evaluated: np.ndarray
-    """The noisy ones, then the held-out clean ones."""
-
-
-def divide(noisy: np.ndarray, seed: int) -> Rows:
-    """Hold out as many clean examples as there are noisy ones.
-
-    Raises:
-        MethodFailed: If nothing is left to learn from.
-    """
-    wrong, clean = np.flatnonzero(noisy), np.flatnonzero(~noisy)
-    if len(clean) <= len(wrong):
-        raise MethodFailed(
-            f"retraining needs more clean examples than noisy ones, and there are {len(clean)} "
-            f"clean and {len(wrong)} noisy; leave it out with --methods"
-        )
-    held_out = np.random.default_rng(seed).choice(clean, len(wrong), replace=False)
-    return Rows(np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)]))
-
-
-@dataclass(frozen=True)
-class Retrained:
-    """One retrained window."""
-
-    predicted: np.ndarray
-    """Class per evaluated example."""
-    losses: list[list[float]]
-    """Per epoch and step."""
-    block_passes: int
-    """Forward passes of a batch through a layer; without those for the states below the window,
-    which are shared by the windows that a process happens to compute."""
-
-
-def retrain_window(
-    memorised: BlockModel,
-    pretrained: BlockModel,
-    encoded: Encoded,
-    labels: torch.Tensor,
-    rows: Rows,
-    window: Window,
-    training: TrainingConfig,
-    config: RetrainingConfig,
-    seed: int,
-    cache: StateCache | None,
-    report: Report = lambda _: None,
-    unit: Unit = "layer",
-    resume: ResumePoint | None = None,
-) -> Retrained:
-    """Reset a window to θ_P, train it on clean examples, predict the others; restore the model."""
-    with (
-        memorised.reset(window.layers, pretrained, unit),
-        memorised.preserved(tail_parameters(memorised, config.tail)),
-    ):
-        learner = WindowLearner(memorised, encoded, rows.train, window, config, cache, unit)
-        targets = labels[torch.from_numpy(rows.train)].to(memorised.device)
-        record = _Record(learner)
-        if resume is not None:
-            resume.keep("record", record)
-        for losses in train_epochs(learner, targets, training, seed, report, resume=resume):
-            record.losses.append(losses)
-        predicted = learner.predict(rows.evaluated, training.dtype)
-    return Retrained(predicted, record.losses, learner.block_passes)
-
-
-class _Record:
-    """What is told of a training beside its result; a part of its state (`ResumePoint`)."""
-
-    def __init__(self, learner: WindowLearner) -> None:
-        self.learner = learner
-        self.losses: list[list[float]] = []
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        return {}
-
-    def values(self) -> dict[str, Any]:
-        return {"losses": self.losses, "block_passes": self.learner.block_passes}
-
-    def restore(self, tensors: dict[str, torch.Tensor], values: dict[str, Any]) -> None:
-        self.losses, self.learner.block_passes = values["losses"], values["block_passes"]
-
-
-def _name(window: Window) -> str:
-    return f"window-{window.first}-{window.last}"
-
-
-def _cacheable(model: BlockModel, config: RetrainingConfig) -> bool:
-    return model.can_resume and model.ignores_padding and not config.frozen_dropout
-
-
-def _cache(context: Context, model: BlockModel) -> StateCache:
-    if "states" not in context.scratch:
-        context.scratch["states"] = StateCache(
-            model, context.encoded, context.cache_memory, context.cache_folder
-        )
-    cache: StateCache = context.scratch["states"]
-    return cache
+        if not (model.can_resume and model.ignores_padding) or self.config.frozen_dropout:
+            return None
+        if "states" not in context.scratch:
+            context.scratch["states"] = StateCache(
+                model, context.encoded, context.cache_memory, context.cache_folder
+            )
+        cache: StateCache = context.scratch["states"]
+        return cache

@@ -13,32 +13,56 @@ error is below a setting. Mixtures that agree in their lower layers share them
 
 from __future__ import annotations
 
-import numpy as np
-import pandas as pd
+from typing import TYPE_CHECKING
 
-from memloc.analysis.shapley import ShapleyValues, exact_shapley, sampled_shapley
-from memloc.analysis.windows import layer_table
-from memloc.data.encode import Encoded
-from memloc.models.mixing import predict_mixtures
-from memloc.techniques.base import Context, LocalisationResult, Report, register
+from pydantic import Field
+
+from memloc.config import Settings
+from memloc.techniques.base import Context, LocalisationResult, Report, Technique
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+    from memloc.analysis.shapley import ShapleyValues
 
 MOST_EXACT = 8
 """Layers up to which all sets are looked at: twice as many passes of noisy examples as sets."""
 SETS_AT_ONCE = 128
+USUAL_NOISE = 0.15
+"""Share of the examples that are noisy, for estimates."""
 
 
-@register
-class Shapley:
+class Shapley(Technique):
     """What a layer adds when layers are swapped in any order."""
 
-    name = "shapley"
-    revision = 1
-    needs = ("memorised", "original")
-    settings = ("shapley", "unit")
+    class Config(Settings):
+        """Models of up to 8 layers need neither."""
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+        standard_error: float = Field(0.01, gt=0, description="Of a layer's value, to stop at.")
+        orders: int = Field(400, ge=4, description="Orders of the layers to draw at most.")
+
+    config: Config
+    name = "shapley"
+    needs = ("memorised", "original")
+    uses_unit = True
+    tables = ("shapley", "example_shapley")
+    colour, marker = "#E69F00", "v"
+
+    def cost(self, n_layers: int) -> float:
+        """All sets of layers, or those of so many orders; noisy examples alone."""
+        return 2 * USUAL_NOISE * min(2.0 ** min(n_layers, 60) / n_layers, 25 * n_layers)
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Mix the two models in all ways, or in many."""
-        config = context.techniques.shapley
+        import numpy as np
+
+        from memloc.analysis.shapley import exact_shapley, sampled_shapley
+        from memloc.analysis.windows import layer_table
+        from memloc.data.encode import Encoded
+        from memloc.models.mixing import predict_mixtures
+
+        config = self.config
         memorised, original = context.model("memorised"), context.model("original")
         noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
         labels = context.examples["label"].to_numpy()[noisy]
@@ -55,7 +79,7 @@ class Shapley:
                     encoded,
                     sets[first : first + SETS_AT_ONCE],
                     context.training.dtype,
-                    unit=context.techniques.unit,
+                    unit=context.windows.unit,
                 )
                 passes += found.block_passes
                 undone.append(found.predicted != labels)
@@ -83,6 +107,9 @@ class Shapley:
         )
 
     def _table(self, found: ShapleyValues) -> pd.DataFrame:
+        import numpy as np
+        import pandas as pd
+
         return pd.DataFrame(
             {
                 "technique": self.name,
@@ -94,6 +121,9 @@ class Shapley:
         )
 
     def _examples(self, found: ShapleyValues, examples: np.ndarray) -> pd.DataFrame:
+        import numpy as np
+        import pandas as pd
+
         n_layers, n = found.values.shape
         return pd.DataFrame(
             {

@@ -13,46 +13,53 @@ The windows share most of their computation, see `memloc.models.mixing`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import numpy as np
+from memloc.techniques.base import Context, LocalisationResult, Report, Technique
 
-from memloc.analysis.windows import (
-    Window,
-    all_windows,
-    chosen_windows,
-    error_matrix,
-    error_table,
-    layer_weights,
-    prediction_table,
-    undoing_table,
-)
-from memloc.config import Dtype, Unit
-from memloc.data.encode import Encoded
-from memloc.models.blocks import BlockModel
-from memloc.models.mixing import predict_mixtures
-from memloc.techniques.base import Context, LocalisationResult, Report, register
+if TYPE_CHECKING:
+    import numpy as np
+
+    from memloc.analysis.windows import Window
+    from memloc.config import Dtype, Unit
+    from memloc.data.encode import Encoded
+    from memloc.models.blocks import BlockModel
 
 
-@register
-class Swapping:
+class Swapping(Technique):
     """Swap layers for those of the model of the original labels."""
 
     name = "swapping"
     revision = 2
     needs = ("memorised", "original")
-    settings = ("window_sizes", "unit")
+    uses_windows = uses_unit = True
+    at_checkpoints = True
+    colour, marker = "#0072B2", "o"
 
-    def localise(self, context: Context, report: Report) -> LocalisationResult:
+    def cost(self, n_layers: int) -> float:
+        """All windows advance together, see `memloc.models.mixing`."""
+        return n_layers**2 / 6 + n_layers / 2 + 1
+
+    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
+        from memloc.analysis.windows import (
+            chosen_windows,
+            error_matrix,
+            error_table,
+            layer_weights,
+            prediction_table,
+            undoing_table,
+        )
+
         memorised = context.model("memorised")
-        chosen = chosen_windows(memorised.n_layers, context.techniques.window_sizes)
+        chosen = chosen_windows(memorised.n_layers, context.windows.sizes)
         swapped = swap_all_windows(
             memorised,
             context.model("original"),
             context.encoded,
             context.training.dtype,
             report,
-            context.techniques.unit,
+            context.windows.unit,
         ).only(chosen)
         labels = context.examples["label"].to_numpy()
         noisy = context.examples["noisy"].to_numpy()
@@ -115,6 +122,11 @@ def swap_all_windows(
         report: Called with the finished fraction.
         unit: What of the layers is swapped.
     """
+    import numpy as np
+
+    from memloc.analysis.windows import all_windows
+    from memloc.models.mixing import predict_mixtures
+
     windows = all_windows(memorised.n_layers)
     swapped = np.zeros((len(windows) + 1, memorised.n_layers), dtype=bool)
     for row, window in zip(swapped[1:], windows, strict=True):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch.optim.adamw import adamw
 
-from memloc.config import ProbingConfig
+if TYPE_CHECKING:
+    from memloc.techniques.probing import Probing
 
 # Most bytes of parameters, gradients and both moments that train together. Measured on one core of
 # a machine with 512 KiB of L2 and 32 MiB of L3 cache, microseconds per probe and step:
@@ -119,7 +121,7 @@ def train_probes(
     labels: np.ndarray,
     n_classes: int,
     splits: Sequence[Split],
-    config: ProbingConfig,
+    config: Probing.Config,
     *,
     class_weights: Sequence[float] | None = None,
     report: Callable[[float], None] = lambda _: None,
@@ -276,7 +278,7 @@ class _Stack:
         predicted: np.ndarray = torch.cat(classes, dim=1).cpu().numpy()
         return predicted
 
-    def learn(self, x: Tensor, share: Tensor, target: Tensor, config: ProbingConfig) -> None:
+    def learn(self, x: Tensor, share: Tensor, target: Tensor, config: Probing.Config) -> None:
         """One step of AdamW on a batch [G, b, d]; see `_Task.targets` for the other two."""
         z1, h1, z2, h2, logits = self._forward(x)
         _, _, w2, _, w3, _ = self.parameters
@@ -327,7 +329,7 @@ class _Dropout:
 def _train_group(
     features: Tensor,
     task: _Task,
-    config: ProbingConfig,
+    config: Probing.Config,
     seed: int,
     report: Callable[[float], None],
 ) -> ProbeResult:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from memloc.analysis.windows import Window
-from memloc.config import Dtype, RetrainedTail, RetrainingConfig, Unit
+from memloc.config import Dtype, RetrainedTail, TrainingConfig, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import EVALUATION_BATCH, StateCache, autocast
 from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import train_epochs
+from memloc.training.resume import ResumePoint
 
 
 def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
@@ -43,8 +47,9 @@ class WindowLearner:
         encoded: All examples.
         rows: Which of them it learns from.
         window: The layers that learn.
-        config: What else learns, and the dropout.
         cache: States of all examples; None for whole passes.
+        tail: What else learns.
+        frozen_dropout: See above.
         unit: What of the layers learns. Dropout acts in all of them, as if all of them learned.
     """
 
@@ -54,12 +59,13 @@ class WindowLearner:
         encoded: Encoded,
         rows: np.ndarray,
         window: Window,
-        config: RetrainingConfig,
         cache: StateCache | None,
+        tail: RetrainedTail = "norm+head",
+        frozen_dropout: bool = False,
         unit: Unit = "layer",
     ) -> None:
         self.model, self.encoded, self.rows, self.window = model, encoded, rows, window
-        self.config, self.cache = config, cache
+        self.frozen_dropout, self.cache = frozen_dropout, cache
         self.device = model.device
         if unit == "layer":
             # Not `model.groups`: a layer that was reset may have other parameters (no adapters).
@@ -68,7 +74,7 @@ class WindowLearner:
         else:
             groups = model.groups.of(unit)
             self.open = {name for layer in window.layers for name in groups[layer - 1]}
-        self.open |= set(tail_parameters(model, config.tail))
+        self.open |= set(tail_parameters(model, tail))
         self.block_passes = 0
         """Forward passes of a batch through a layer."""
         if cache is not None:
@@ -108,7 +114,7 @@ class WindowLearner:
         """Only the window and the tail learn, and only they (or everything) have dropout."""
         closed = [n for n, _ in self.model.model.named_parameters() if n not in self.open]
         with self.model.frozen(closed), self.model.mode(training=True):
-            if not self.config.frozen_dropout:
+            if not self.frozen_dropout:
                 base = self.model.model.base_model
                 assert isinstance(base, nn.Module)
                 base.eval()
@@ -123,3 +129,92 @@ class WindowLearner:
         self.block_passes += self.model.n_layers - self.window.first + 1
         state, batch = self.cache.batch(rows)
         return self.model.resume(state, batch, self.window.first - 1)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which examples a window learns from, and which it is evaluated on."""
+
+    train: np.ndarray
+    evaluated: np.ndarray
+    """The noisy ones, then the held-out clean ones."""
+
+
+def divide(noisy: np.ndarray, seed: int) -> Rows:
+    """Hold out as many clean examples as there are noisy ones.
+
+    Raises:
+        TrainingFailed: If nothing is left to learn from.
+    """
+    wrong, clean = np.flatnonzero(noisy), np.flatnonzero(~noisy)
+    if len(clean) <= len(wrong):
+        raise TrainingFailed(
+            f"retraining needs more clean examples than noisy ones, and there are {len(clean)} "
+            f"clean and {len(wrong)} noisy; leave the technique out"
+        )
+    held_out = np.random.default_rng(seed).choice(clean, len(wrong), replace=False)
+    return Rows(np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)]))
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """One retrained window."""
+
+    predicted: np.ndarray
+    """Class per evaluated example."""
+    losses: list[list[float]]
+    """Per epoch and step."""
+    block_passes: int
+    """Forward passes of a batch through a layer; without those for the states below the window,
+    which are shared by the windows that a process happens to compute."""
+
+
+def retrain_window(
+    memorised: BlockModel,
+    pretrained: BlockModel,
+    encoded: Encoded,
+    labels: Tensor,
+    rows: Rows,
+    window: Window,
+    training: TrainingConfig,
+    seed: int,
+    cache: StateCache | None,
+    report: Callable[[float], None] = lambda _: None,
+    tail: RetrainedTail = "norm+head",
+    frozen_dropout: bool = False,
+    unit: Unit = "layer",
+    resume: ResumePoint | None = None,
+) -> Retrained:
+    """Reset a window to θ_P, train it on clean examples, predict the others; restore the model."""
+    with (
+        memorised.reset(window.layers, pretrained, unit),
+        memorised.preserved(tail_parameters(memorised, tail)),
+    ):
+        learner = WindowLearner(
+            memorised, encoded, rows.train, window, cache, tail, frozen_dropout, unit
+        )
+        targets = labels[torch.from_numpy(rows.train)].to(memorised.device)
+        record = _Record(learner)
+        if resume is not None:
+            resume.keep("record", record)
+        for losses in train_epochs(learner, targets, training, seed, report, resume=resume):
+            record.losses.append(losses)
+        predicted = learner.predict(rows.evaluated, training.dtype)
+    return Retrained(predicted, record.losses, learner.block_passes)
+
+
+class _Record:
+    """What is told of a training beside its result; a part of its state (`ResumePoint`)."""
+
+    def __init__(self, learner: WindowLearner) -> None:
+        self.learner = learner
+        self.losses: list[list[float]] = []
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+    def values(self) -> dict[str, Any]:
+        return {"losses": self.losses, "block_passes": self.learner.block_passes}
+
+    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        self.losses, self.learner.block_passes = values["losses"], values["block_passes"]

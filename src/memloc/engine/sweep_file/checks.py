@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memloc.config import ConfigError, Frozen
+from memloc.config import ConfigError, Settings
 from memloc.errors import suggest
 
 
@@ -50,7 +50,7 @@ def check_keys(value: dict[str, Any], known: Iterable[str], path: str) -> None:
 
 
 def check_settings(
-    value: Any, shape: type[Frozen], path: str, without: Iterable[str] = ()
+    value: Any, shape: type[Settings], path: str, without: Iterable[str] = ()
 ) -> dict[str, Any]:
     """Some settings of a kind, as far as they are given: names and values make sense.
 
@@ -68,7 +68,7 @@ def check_settings(
     check_keys(given, fields, path)
     for name, part in given.items():
         inner = fields[name].annotation
-        if inspect.isclass(inner) and issubclass(inner, Frozen):
+        if inspect.isclass(inner) and issubclass(inner, Settings):
             check_settings(part, inner, path_of(path, name))
     try:
         shape(**given)

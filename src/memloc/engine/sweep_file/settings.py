@@ -9,17 +9,18 @@ from typing import Any
 from memloc.config import (
     ConfigError,
     DataConfig,
-    Frozen,
     GeneralisationConfig,
     ModelConfig,
     RunConfig,
-    TechniquesConfig,
+    Settings,
     TrainingConfig,
+    Windows,
 )
 from memloc.data.load import named_tasks
 from memloc.engine.sweep_file.checks import (
     as_list,
     check_keys,
+    check_mapping,
     check_not_switch,
     check_seeds,
     check_settings,
@@ -28,15 +29,15 @@ from memloc.engine.sweep_file.checks import (
 )
 from memloc.engine.sweep_file.overrides import Override
 from memloc.models.names import KNOWN_MODELS
-from memloc.techniques import UnknownMethod, check_method_names
+from memloc.techniques import UnknownTechnique, find, names
 
-PARTS: dict[str, type[Frozen]] = {
+PARTS: dict[str, type[Settings]] = {
     "data": DataConfig,
     "training": TrainingConfig,
-    "techniques": TechniquesConfig,
+    "windows": Windows,
     "generalisation": GeneralisationConfig,
 }
-SETTINGS = ("seeds", "methods", "explain", "checkpoints", "binarise", *PARTS)
+SETTINGS = ("seeds", "methods", "techniques", "explain", "checkpoints", "binarise", *PARTS)
 """What a sweep, a grid or an exception can say about its cells."""
 GRID = ("models", "tasks", *SETTINGS)
 WRITTEN = "written"
@@ -78,6 +79,8 @@ class Reader:
             found["data"] = self._placed(found["data"])
         if "seeds" in said:
             found["seeds"] = check_seeds(said["seeds"], path_of(path, "seeds"))
+        if "techniques" in said:
+            found |= _techniques(said, path)
         if "methods" in said:
             found["methods"] = check_methods(said["methods"], path_of(path, "methods"))
         if "models" in said:
@@ -165,15 +168,41 @@ def _names(value: Any, path: str) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
+def _techniques(said: dict[str, Any], path: str) -> dict[str, Any]:
+    """A list chooses techniques; a mapping has settings by name."""
+    where = path_of(path, "techniques")
+    if isinstance(said["techniques"], list):
+        return {"methods": check_methods(said["techniques"], where), "techniques": {}}
+    given = dict(check_mapping(said["techniques"], where))
+    windows = {
+        new: given.pop(old)
+        for old, new in (("window_sizes", "sizes"), ("unit", "unit"))
+        if old in given
+    }
+    check_keys(given, (*names(), *names("explanation")), where)
+    found: dict[str, Any] = {
+        "techniques": {
+            name: check_settings(
+                {} if settings is None else settings, find(name).Config, f"{where}.{name}"
+            )
+            for name, settings in given.items()
+        }
+    }
+    if windows:
+        found["windows"] = merge(check_settings(windows, Windows, where), said.get("windows", {}))
+    return found
+
+
 def check_methods(value: Any, path: str) -> list[str]:
     """Names of techniques, each once.
 
     Raises:
         ConfigError: If one does not exist.
     """
-    names = [str(name) for name in as_list(value, path)]
+    chosen = [str(name) for name in as_list(value, path)]
     try:
-        check_method_names(tuple(names))
-    except UnknownMethod as error:
+        for name in chosen:
+            find(name)
+    except UnknownTechnique as error:
         raise ConfigError(f"{path}: {error}") from None
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(chosen))

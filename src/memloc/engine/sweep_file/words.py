@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from memloc.config import ControlConfig, ControlRunConfig, Frozen, ModelConfig
+from memloc.config import ControlConfig, ControlRunConfig, ModelConfig, Settings
 from memloc.engine.sweep_file.settings import PARTS
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
@@ -36,7 +36,7 @@ def _settings() -> dict[str, str]:
         "keep-clean": "techniques.gradients.subtract_clean: false",
         "undivided": "techniques.gradients.divide_by_frozen: false",
     }
-    shapes: list[tuple[str, type[Frozen]]] = [
+    shapes: list[tuple[str, type[Settings]]] = [
         *PARTS.items(),
         ("models", ModelConfig),
         ("control.control", ControlConfig),
@@ -47,10 +47,10 @@ def _settings() -> dict[str, str]:
     return {name: where for name, where in found.items() if name not in _KEPT}
 
 
-def _add(path: str, shape: type[Frozen], found: dict[str, str]) -> None:
+def _add(path: str, shape: type[Settings], found: dict[str, str]) -> None:
     for name, field in shape.model_fields.items():
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, Frozen):
+        if isinstance(inner, type) and issubclass(inner, Settings):
             if path != "control":  # whose parts are those of the sweep
                 _add(f"{path}.{name}", inner, found)
         else:

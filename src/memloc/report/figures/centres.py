@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from memloc.config import DEFAULT_METHODS
+from memloc.config import DEFAULT_TECHNIQUES
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import GREY, Look, category
 from memloc.report.figures.panels import (
@@ -84,7 +84,7 @@ def draw_tasks(data: FigureData) -> list[Picture]:
     by = ["task", "model", "technique"]
     means = centres.groupby(by)["height"].mean().reset_index()
     observed = means if len(models) > 1 else centres
-    averaged = [name for name in DEFAULT_METHODS if name in techniques] or techniques
+    averaged = [name for name in DEFAULT_TECHNIQUES if name in techniques] or techniques
     _dots(panels[0], tasks, observed, "technique", data.technique_looks, techniques)
     of_models = means[means["technique"].isin(averaged)]
     _dots(panels[1], tasks, of_models, "model", data.model_looks, models)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from memloc.analysis.control import score
-from memloc.config import DEFAULT_METHODS
+from memloc.config import DEFAULT_TECHNIQUES
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.palette import GREY, TECHNIQUES, lighter
 from memloc.report.figures.style import DOUBLE, new_figure
@@ -32,7 +32,7 @@ def draw(data: FigureData) -> list[Picture]:
     tasks = [task for task in data.tasks if task in set(table["task"])]
     models = [model for model in data.models if model in set(table["model"])]
     # Which techniques are averaged, as in the summary of `memloc control`.
-    usual = [name for name in DEFAULT_METHODS if name in order] or order
+    usual = [name for name in DEFAULT_TECHNIQUES if name in order] or order
     weak = [name for name in WEAK if name in order] or order
     of_what = " and ".join(weak) if set(weak) <= set(WEAK) else ""
     looks = data.technique_looks
