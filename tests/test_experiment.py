@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from memloc.api.experiments import run
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
-from memloc.engine.experiment import run
 from memloc.engine.progress import LogProgress
 from memloc.results.binarised import compare_binarised
 from memloc.results.grid import read_grid
@@ -27,7 +27,9 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
             methods=("swapping",),
             explain=False,
         )
-        return run(config, runs, workers=1, progress=LogProgress(Console(file=stream))).folder
+        found = run(config, runs, workers=1, progress=LogProgress(Console(file=stream)))
+        assert found.folder is not None
+        return found.folder
 
     multi, binary = result("questions", False), result("questions", True)
     assert multi != binary

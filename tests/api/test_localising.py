@@ -18,6 +18,7 @@ from datasets import Dataset
 from torch import nn
 
 import memloc
+from memloc.api.experiments import localise_folders
 from memloc.config import (
     ModelConfig,
     ProbingConfig,
@@ -25,7 +26,7 @@ from memloc.config import (
     TechniquesConfig,
     TrainingConfig,
 )
-from memloc.engine.localisation import Given, localise_folders
+from memloc.engine.localisation import Given, GivenModels
 from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
 from tests.api.conftest import LAYERS, QUICK, Setup
@@ -84,15 +85,16 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
     trained.data.rename(columns={"gold": "original_label"}).to_csv(file, index=False)
     folder = {role: ModelConfig(name=str(tmp_path / role), pair_format="native")
               for role in ("memorised", "original", "pretrained")}  # fmt: skip
-    _, expected = localise_folders(
-        Given(folder["memorised"], folder["original"], folder["pretrained"]),
-        file,
-        training=TrainingConfig(epochs=2),
-        techniques=TechniquesConfig(
-            retraining=RetrainingConfig(epochs=1), probing=ProbingConfig(epochs=27, seeds=1)
-        ),
-        work=tmp_path / "work",
-    )
+    expected = localise_folders(
+        GivenModels(
+            Given(folder["memorised"], folder["original"], folder["pretrained"]),
+            file,
+            training=TrainingConfig(epochs=2),
+            techniques=TechniquesConfig(
+                retraining=RetrainingConfig(epochs=1), probing=ProbingConfig(epochs=27, seeds=1)
+            ),
+        )
+    ).tables
     found = memloc.localise(**trained.both, pretrained=tmp_path / "pretrained", **QUICK)
     assert found.techniques == FOUR
     assert found.skipped == {}

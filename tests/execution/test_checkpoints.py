@@ -14,6 +14,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from memloc.api.experiments import keep
+from memloc.api.result import Result
 from memloc.config import (
     ConfigError,
     DataConfig,
@@ -86,17 +88,14 @@ class Bench:
         self.plan, self.result, self.computed = self.run(self.config)
         self.seed = self.plan.seeds[0]
 
-    def run(self, config: RunConfig) -> tuple[RunPlan, experiment.RunResult, list[str]]:
+    def run(self, config: RunConfig) -> tuple[RunPlan, Result, list[str]]:
         here, supplies = Here(self.store), Supplies(self.store)
         prepared = experiment.prepare(config, supplies, Silent())
-        planned = experiment.plan(prepared, supplies, here, {"device": "cpu"})  # type: ignore[arg-type]
+        planned = prepared.plan(supplies, here, {"device": "cpu"}, Silent())  # type: ignore[arg-type]
         self.task: Task = prepared.task
         outcome = here.execute(planned.jobs, Silent())
-        return (
-            planned.plan,
-            experiment.finish(planned, self.store, outcome, self.folder / "runs"),
-            here.computed,
-        )
+        found = planned.collect(self.store, outcome)
+        return planned.plan, keep(found, self.folder / "runs" / found.name), here.computed
 
     def stopped(self, state: str) -> BlockModel:
         """θ_M or θ_O as a training leaves it that goes no further."""

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from memloc.api.experiments import run
 from memloc.config import DEFAULT_TECHNIQUES, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
 from memloc.engine.device import visible_gpus
-from memloc.engine.experiment import run
 from memloc.engine.kinds import KINDS, train
 from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.plan import plan_run

@@ -26,10 +26,10 @@ from memloc.analysis.windows import (
     prediction_table,
     undoing_table,
 )
+from memloc.api.experiments import keep
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.task import Task
-from memloc.results.folder import with_texts, write_results
-from memloc.results.summary import summarise_run
+from memloc.engine.experiment import Findings, describe, settings_of, with_texts
 from memloc.techniques.centroids import centroid_events
 
 CLASSES = ("animals", "plants", "stones")
@@ -115,10 +115,20 @@ def write_full_run(
         seeds=tuple(seeds),
     )
     halves = {"score": float(chance.uniform(0.5, 0.95))} if scores else None
-    summary = summarise_run(config, model, found, layers, joined, halves)
-    summary["failures"] = []
-    folder = runs / (name or f"{task}-{model}")
-    write_results(folder, joined, summary, config.model_dump(mode="json"))
+    findings = Findings(
+        "run",
+        name or f"{task}-{model}",
+        joined,
+        config.model_dump(mode="json"),
+        {
+            **{"model": model, "task": task, "layers": layers, "seeds": list(seeds)},
+            **{**describe(found), "generalisation": halves},
+        },
+        found,
+        settings_of(config.techniques, config.methods),
+    )
+    folder = keep(findings, runs / findings.name).folder
+    assert folder is not None
     return folder
 
 

@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.control import CELL, accuracy_table
-from memloc.config import ControlRunConfig, TechniquesConfig, Unit
+from memloc.config import Unit
+from memloc.engine.control import estimate_words
 from memloc.engine.job import Job
-from memloc.results.control_summary import estimate_words, summarise_control
+from memloc.results.control_summary import summarise_control
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]
 
@@ -38,8 +39,8 @@ def summary_of(
         "attempts": pd.concat([trained, trained.head(1)]),
         "costs": cells.assign(job="memorised", seconds=2.0),
     }
-    config = ControlRunConfig(tasks=("a",), techniques=TechniquesConfig(unit=unit))
-    return summarise_control(config, tables)
+    about = {"held_back": [], "auxiliary": "b", "seeds": [1], "learned_at": 0.99, "unit": unit}
+    return summarise_control(about, tables)
 
 
 @pytest.mark.parametrize(

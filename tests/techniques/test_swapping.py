@@ -8,9 +8,10 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from memloc.api.experiments import localise_folders
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
-from memloc.engine.localisation import Given, localise_folders
+from memloc.engine.localisation import Given, GivenModels
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, load_classifier
 from memloc.models.names import resolve
@@ -43,7 +44,8 @@ def test_localise_predicts_like_plain_mixed_models(architecture: str, tmp_path: 
     rows = labelled_rows(24)
     rows.to_csv(tmp_path / "data.csv", index=False)
     given = Given(ModelConfig(name=str(folders[0])), ModelConfig(name=str(folders[1])))
-    summary, tables = localise_folders(given, tmp_path / "data.csv")
+    result = localise_folders(GivenModels(given, tmp_path / "data.csv"))
+    summary, tables = result.summary, result.tables
     expected = plain_predictions(folders, stack_prefix(folders[0]), rows["text"].tolist())
     unmodified = expected.pop((0, 0))
     found = tables["predictions"]
@@ -73,7 +75,7 @@ def test_pairs_are_encoded_as_the_tokeniser_does(tmp_path: Path) -> None:
         ModelConfig(name=str(folders[0]), pair_format="native"),
         ModelConfig(name=str(folders[1]), pair_format="native"),
     )
-    _, tables = localise_folders(given, tmp_path / "data.jsonl")
+    tables = localise_folders(GivenModels(given, tmp_path / "data.jsonl")).tables
     models = [AutoModelForSequenceClassification.from_pretrained(folder) for folder in folders]
     texts = list(zip(rows["text"], rows["text_pair"], strict=True))
     expected = swap_all_windows_plainly(

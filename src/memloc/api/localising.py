@@ -37,10 +37,10 @@ from memloc.config import (
     Unit,
     Windows,
 )
+from memloc.engine.experiment import with_texts
 from memloc.engine.job import Job, peak_memory
 from memloc.engine.progress import Progress
 from memloc.errors import MemlocError
-from memloc.results.folder import with_texts
 from memloc.results.summary import finish, summarise_methods
 from memloc.techniques import (
     Circumstances,
@@ -308,7 +308,9 @@ def _result(
         "noisy_examples": noisy,
         "memorised_examples": found.memorised,
         "memorised_share": found.memorised / noisy,
-        "methods": summarise_methods(tables, techniques, found.context.windows),
+        "methods": summarise_methods(
+            tables, {one.name: one.all_settings(found.context.windows) for one in techniques}
+        ),
         "failures": failures,
         "near_ceiling_known": "near_ceiling" in found.precisions,
         "skipped": {name: in_words(why) for name, why in skipped.items()},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,7 +174,7 @@ def run(
     Raises:
         MemlocError: If something that was given cannot be used.
     """
-    from memloc.engine.experiment import run as run_experiment
+    from memloc.api.experiments import run as run_experiment
     from memloc.models.names import known_training
 
     files: dict[str, str] = {}
@@ -242,7 +241,7 @@ def run(
             generalisation=halves if generalisation else None,
             device=device,
         )
-        found = run_experiment(
+        return run_experiment(
             config,
             folder,
             processes,
@@ -250,8 +249,6 @@ def run(
             cache_memory=memory,
             low_memory=low_memory,
         )
-    settings = json.loads((found.folder / "settings.json").read_text(encoding="utf-8"))
-    return Result(found.tables, found.summary, settings, found.folder)
 
 
 def _data(

@@ -154,8 +154,8 @@ def control_command(
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     windows = Windows.make(sizes=parse_sizes(window_sizes), unit=unit)
+    from memloc.api.experiments import run_control
     from memloc.data.builtin import BUILTIN_TASKS
-    from memloc.engine.control import run_control
     from memloc.engine.progress import make_progress
     from memloc.models.names import known_training
     from memloc.techniques import names as technique_names

@@ -160,8 +160,6 @@ def localise_command(
     Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
     """
     windows = Windows.make(sizes=parse_sizes(window_sizes), unit=unit)
-    import time
-
     from memloc.models.names import known_training
     from memloc.techniques import find
 
@@ -180,14 +178,14 @@ def localise_command(
     memory = parse_bytes(cache_memory)
     if not data.exists():
         raise MemlocError(f"there is no file {data}; check --data")
-    started = time.perf_counter()
+    from memloc.api.experiments import localise_folders
     from memloc.engine.device import pick_device
     from memloc.engine.job import one_thread
     from memloc.engine.local import default_workers
-    from memloc.engine.localisation import Given, localise_folders, possible_techniques
+    from memloc.engine.localisation import Given, GivenModels, possible_techniques
     from memloc.engine.progress import make_progress
     from memloc.report.terminal import show_files, show_localisation
-    from memloc.results.folder import check_folder, write_results
+    from memloc.results.folder import check_folder
 
     def model_config(name: str) -> ModelConfig:
         return ModelConfig.make(
@@ -214,43 +212,31 @@ def localise_command(
         "training": training.model_dump(), "seed": seed, "device": device,
         "techniques": techniques, "windows": windows.model_dump(mode="json"), "explain": explain,
     }  # fmt: skip
-    used: list[tuple[str, str]] = []
+    columns = {
+        "text_column": text_column,
+        "pair_column": pair_column,
+        "label_column": label_column,
+        "original_label_column": original_label_column,
+    }
+    config = GivenModels(
+        given, data, techniques, columns, training, windows, seed, explain, settings
+    )
     with (
         one_thread(),
         interruptible("finished parts are kept, the same command goes on"),
     ):
-        summary, tables = localise_folders(
-            given,
-            data,
-            techniques,
-            {
-                "text_column": text_column,
-                "pair_column": pair_column,
-                "label_column": label_column,
-                "original_label_column": original_label_column,
-            },
-            training=training,
-            windows=windows,
-            seed=seed,
-            device=place,
-            work=out / "store",
-            workers=workers,
-            cache_memory=memory,
-            low_memory=low_memory,
-            progress=make_progress(Console(stderr=True)),
-            explain=explain,
-            used=used,
-        )
-        write_results(out, tables, summary, settings, used)
+        progress = make_progress(Console(stderr=True))
+        result = localise_folders(config, out, workers, progress, place, memory, low_memory)
         report = write_beside(out)
+    summary = result.summary
     if report and open_it:
         open_report(report)
     if as_json:
-        print_json({**summary, "folder": str(out), "report": report and str(report)})
+        print_json({**summary, "report": report and str(report)})
         report_failures(summary)
         return
     console = make_console()
     show_localisation(summary, console)
-    show_files(str(out), console, None, time.perf_counter() - started)
+    show_files(str(out), console, None, result.summary["seconds"])
     tell_report(report, console, open_it)
     report_failures(summary)

@@ -199,7 +199,7 @@ def run_command(
             "settings of half-splits have no effect without --generalisation; add it, or leave out "
             "--splits, --split-epochs, --split-rate and --stop-at-error"
         )
-    from memloc.engine.experiment import run
+    from memloc.api.experiments import run
     from memloc.engine.progress import make_progress
     from memloc.models.names import known_training
 
@@ -248,7 +248,7 @@ def run_command(
             cache_memory=memory,
             low_memory=low_memory,
         )
-        report = write_beside(result.folder)
+        report = write_beside(result.folder or runs)
     if report and open_it:
         open_report(report)
     if as_json:

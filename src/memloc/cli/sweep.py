@@ -72,8 +72,9 @@ def sweep_command(
     sweep = sweep.replace_execution(
         executor=executor, workers=workers, device=device, save_every=save_every
     )
+    from memloc.api.experiments import sweep as run_sweep
     from memloc.engine.store.store import Store
-    from memloc.engine.sweep import run_sweep, select
+    from memloc.engine.sweep import select
     from memloc.engine.sweep_dry import dry_run as count
     from memloc.engine.sweep_view import make_sweep_progress
     from memloc.engine.tracking import make_tracked

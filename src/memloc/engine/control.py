@@ -5,11 +5,9 @@ The engine of `memloc control` (section 3.2 of the paper).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,13 +20,14 @@ from memloc.analysis.control import (
     hidden_name,
 )
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ControlledModel, ControlRunConfig
-from memloc.engine.control_input import PreparedControl, prepare
-from memloc.engine.device import pick_device
+from memloc.config import ConfigError, ControlledModel, ControlRunConfig, DataConfig
+from memloc.data.builtin import BUILTIN_TASKS
+from memloc.data.load import is_downloaded
+from memloc.data.task import Task
+from memloc.engine.costs import pass_flops
 from memloc.engine.executor import Executor
-from memloc.engine.experiment import one_of_each
+from memloc.engine.experiment import Findings, Planned, Prepared, failures_of, made_from
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.plan import Planner, model_job, speed_job
 from memloc.engine.plan_control import Cell, ControlPlanner, all_jobs, title_of
 from memloc.engine.progress import Progress, Silent
@@ -36,111 +35,239 @@ from memloc.engine.queue import JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
 from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
-from memloc.results.control_summary import estimate_words, summarise_control
-from memloc.results.folder import made_from, write_results
-from memloc.techniques import Circumstances, Technique, check_possible, check_unit
+from memloc.techniques import (
+    Circumstances,
+    Technique,
+    check_possible,
+    check_unit,
+    make_usable,
+    names,
+    settings_of,
+)
+from memloc.text import counted as in_words
+from memloc.text import duration, size
 
 KEPT = ("layers", "windows", "gradients", "probes", "failures")
 """Tables of techniques that the result keeps; all are in the store."""
+AUXILIARY_SIZE = 100
+"""Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
 
 
 @dataclass(frozen=True)
-class ControlResult:
-    """What the benchmark found, and where it is kept."""
+class PreparedControl(Prepared):
+    """A benchmark whose input is usable.
 
-    summary: dict[str, Any]
-    tables: dict[str, pd.DataFrame]
-    folder: Path
-
-
-def run_control(
-    config: ControlRunConfig,
-    runs: Path = Path("runs"),
-    workers: int | None = None,
-    progress: Progress | None = None,
-    cache_memory: int | None = None,
-    low_memory: bool = False,
-) -> ControlResult:
-    """Train control models, apply the techniques, score them; what is stored is not done again.
-
-    Args:
+    Attributes:
         config: What to do.
-        runs: Folder for the store and the results.
-        workers: Processes, each with one thread; None takes one per core.
-        progress: Where to show how far it is, and what it will cost.
-        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
-        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
+        techniques: Those that can be imported.
+        broken: Sentences on those that cannot.
+        data: Of the main tasks, by name, and of the auxiliary one.
+        auxiliary: Name of the auxiliary task.
+        sources: The models.
+    """
+
+    config: ControlRunConfig
+    techniques: list[Technique]
+    broken: list[str]
+    data: dict[str, DataConfig]
+    auxiliary: str
+    sources: list[ModelSource]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Names of the main tasks."""
+        return [name for name in self.data if name != self.auxiliary]
+
+    def plan(
+        self,
+        supplies: Supplies,
+        executor: Executor,
+        where: dict[str, Any],
+        progress: Progress,
+        label: str = "",
+    ) -> PlannedControl:
+        """See `Prepared`."""
+        looks = look(self, supplies, executor, progress)
+        if not label:
+            seconds, weights_size = measure(self, looks, supplies, executor, where)
+            return plan(self, looks, supplies, where, seconds, weights_size)
+        costs = {
+            (look.source.name, name): pass_flops(
+                supplies.facts(look.config.model, executor),
+                supplies.lengths(data, look.config.training.max_tokens),
+            )
+            for look in looks
+            for name, data in self.data.items()
+        }
+        return plan(self, looks, supplies, where, costs, among_others=True)
+
+
+def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) -> PreparedControl:
+    """Find what can be wrong with the input, as far as that shows without a look at the models.
 
     Raises:
-        MemlocError: If something the user gave cannot be used; nothing is lost then.
+        MemlocError: If something cannot be used.
     """
-    started = time.perf_counter()
-    progress = progress or Silent()
-    store = Store(runs / "store")
-    supplies = Supplies(store)
-    prepared = prepare(config, supplies, progress)
-    device = pick_device(config.device)
-    store.check_writable()
-    n_workers = workers or default_workers(device)
-    where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
-    with LocalExecutor(store, n_workers) as executor:
-        looks = look(prepared, supplies, executor, progress)
-        speeds, weights_size = measure(prepared, looks, supplies, executor, where)
-        planned = plan(prepared, looks, supplies, where, speeds)
-        waiting = [job for job in planned.jobs if not store.has(*job.artefact)]
-        if waiting:
-            progress.note(estimate_words(planned.jobs, waiting, n_workers, weights_size))
-        outcome = executor.execute(planned.jobs, progress)
-    result = finish(planned, store, outcome, runs)
-    reused = len(planned.jobs) - outcome.computed - len(outcome.failed)
-    result.summary["jobs"] = {"computed": outcome.computed, "reused": reused}
-    result.summary["seconds"] = round(time.perf_counter() - started, 1)
-    return result
+    chosen = config.techniques
+    if config.every_technique:
+        chosen = {name: chosen.get(name, {}) for name in names()}
+    techniques, broken = make_usable(chosen)
+    config = config.replace(
+        techniques=settings_of(techniques), all_techniques=config.every_technique
+    )
+    for sentence in broken:
+        progress.note(sentence)
+    main, auxiliary = _data_of_tasks(config)
+    tasks, other = [supplies.task(data) for data in main], supplies.task(auxiliary)
+    _check_texts(config, tasks, other)
+    _check_names("--tasks", [task.name for task in (*tasks, other)])
+    for task in tasks:
+        check_possible(techniques, Circumstances(task.train))
+    sources = [supplies.source(one.model) for one in config.models]
+    _check_names("--model", [source.name for source in sources])
+    data = {supplies.task(one).name: one for one in (*main, auxiliary)}
+    return PreparedControl(config, techniques, broken, data, other.name, sources)
+
+
+def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConfig]:
+    """The main tasks and the auxiliary one.
+
+    Raises:
+        ConfigError: If the auxiliary task is a main task too.
+    """
+    for name in config.held_back:
+        if name not in config.tasks:
+            raise ConfigError(f"--held-back {name} is not among --tasks {','.join(config.tasks)}")
+    if set(config.held_back) >= set(config.tasks):
+        raise ConfigError("--held-back leaves no task to score the techniques on; name fewer")
+    if config.auxiliary in config.tasks:
+        raise ConfigError(
+            f"--aux-task {config.auxiliary} is among --tasks too; a task cannot be its own "
+            "auxiliary, so choose another"
+        )
+
+    def of_task(name: str, limit: int | None) -> DataConfig:
+        data = config.data.replace(task=name, limit=limit)
+        if not is_downloaded(name):  # local copies are of these alone
+            data = data.model_copy(update={"data_dir": None})
+        return data
+
+    size = config.auxiliary_limit
+    if size is None and config.auxiliary in BUILTIN_TASKS:
+        size = AUXILIARY_SIZE
+    return [of_task(name, None) for name in config.tasks], of_task(config.auxiliary, size)
+
+
+def _check_texts(config: ControlRunConfig, tasks: Sequence[Task], auxiliary: Task) -> None:
+    """The auxiliary task must teach something else.
+
+    Raises:
+        ConfigError: If it is a main task under another name.
+    """
+    texts = set(auxiliary.train["text"])
+    for task in tasks:
+        if len(texts & set(task.train["text"])) > len(texts) / 2:
+            raise ConfigError(
+                f"--aux-task {config.auxiliary} has the same texts as {task.name!r}; choose "
+                "another auxiliary task"
+            )
+
+
+def _check_names(flag: str, names: Sequence[str]) -> None:
+    """Results are told apart by name.
+
+    Raises:
+        ConfigError: If two have the same.
+    """
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"{flag} names {name!r} twice, and results could not be told apart; rename one, or "
+                "leave it out"
+            )
 
 
 @dataclass(frozen=True)
-class PlannedControl:
-    """A benchmark and its jobs."""
+class PlannedControl(Planned):
+    """A benchmark and its jobs.
+
+    Attributes:
+        prepared: Its input.
+        cells: The control models.
+        weights_size: Bytes of the largest trained model; None if costs are not in seconds.
+    """
 
     prepared: PreparedControl
     cells: list[Cell]
+    weights_size: int | None = None
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """All of them."""
+        """See `Planned`."""
         return all_jobs(self.cells)
 
+    def notice(self, store: Store, workers: int) -> str | None:
+        """What it will cost."""
+        waiting = [job for job in self.jobs if not store.has(*job.artefact)]
+        if not waiting or self.weights_size is None:
+            return None
+        return estimate_words(self.jobs, waiting, workers, self.weights_size)
 
-def finish(planned: PlannedControl, store: Store, outcome: Outcome, runs: Path) -> ControlResult:
-    """Put together what was computed, and write the result folder.
+    def collect(self, store: Store, outcome: Outcome) -> Findings:
+        """See `Planned`."""
+        config, broken = self.prepared.config, self.prepared.broken
+        failures = failures_of(self.jobs, outcome)
+        tables = _collect(self.cells, store)
+        if "layers" not in tables:
+            raise JobFailed(failures[0])
+        models = zip(config.models, self.prepared.sources, strict=True)
+        looks = [model_job(one.model, source) for one, source in models]
+        return Findings(
+            "control",
+            f"control-{key_of('control', [job.key for job in self.jobs])[:8]}",
+            tables,
+            {"control": config.model_dump(mode="json")},
+            {
+                "held_back": list(config.held_back),
+                "auxiliary": config.auxiliary,
+                "seeds": list(config.seeds),
+                "learned_at": config.control.learned_at,
+                "unit": config.windows.unit,
+            },
+            # A technique nobody asked for by name is no failure if it cannot be imported.
+            failures=[*([] if config.every_technique else broken), *failures],
+            artefacts=made_from([*looks, *self.jobs], store),
+        )
+
+
+def estimate_words(
+    jobs: Sequence[Job], waiting: Sequence[Job], workers: int, weights_size: int
+) -> str:
+    """What the benchmark will cost, before it starts.
 
     Args:
-        planned: The benchmark.
-        store: Has the results of its jobs.
-        outcome: What became of them; those of others do not matter.
-        runs: Folder for the result folder.
-
-    Raises:
-        JobFailed: If there is no result.
-        DamagedArtefact: If an artefact turned out damaged; it is set aside then.
+        jobs: All, with costs in seconds.
+        waiting: Those that are not in the store.
+        workers: Processes.
+        weights_size: Bytes of a trained model.
     """
-    config, broken = planned.prepared.config, planned.prepared.broken
-    mine = {job.artefact for job in planned.jobs}
-    failures = one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
-    tables = _collect(planned.cells, store)
-    if "layers" not in tables:
-        raise JobFailed(failures[0])
-    summary = summarise_control(config, tables)
-    # A technique nobody asked for by name is no failure if it cannot be imported.
-    summary["failures"] = [*([] if config.every_technique else broken), *failures]
-    key = key_of("control", [job.key for job in planned.jobs])
-    folder = runs / f"control-{key[:8]}"
-    models = zip(config.models, planned.prepared.sources, strict=True)
-    looks = [model_job(one.model, source) for one, source in models]
-    used = made_from([*looks, *planned.jobs], store)
-    write_results(folder, tables, summary, {"control": config.model_dump(mode="json")}, used)
-    summary["folder"] = str(folder)
-    return ControlResult(summary, tables, folder)
+    trainings = [job for job in waiting if job.kind == "control"]
+    windows = [job for job in waiting if job.kind == "window"]
+    others = len(waiting) - len(trainings) - len(windows)
+    counted = [
+        in_words(len(part), name)
+        for part, name in ((trainings, "training"), (windows, "retrained window"))
+        if part
+    ] + ([in_words(others, "other job")] if others else [])
+    # θ_M is stored twice: when it had just learned the labels, and at the end.
+    copies = sum(2 if job.identity["state"] == "memorised" else 1 for job in trainings)
+    reused = len(jobs) - len(waiting)
+    stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
+    return (
+        f"{', '.join(counted)}: about {duration(sum(job.cost for job in waiting) / workers)} with "
+        f"{in_words(workers, 'worker')} on an idle machine, more if trainings have to be "
+        f"repeated; {size(copies * weights_size)} of disk{stored}"
+    )
 
 
 @dataclass(frozen=True)
@@ -236,6 +363,7 @@ def plan(
     supplies: Supplies,
     where: dict[str, Any],
     costs: PassCosts,
+    weights_size: int | None = None,
     among_others: bool = False,
 ) -> PlannedControl:
     """What the benchmark computes.
@@ -246,6 +374,7 @@ def plan(
         supplies: Has its data.
         where: See `Job`.
         costs: Of passes.
+        weights_size: Bytes of the largest trained model.
         among_others: Titles say all that tells jobs from those of other experiments.
     """
     config, cells = prepared.config, []
@@ -264,7 +393,7 @@ def plan(
                     )
                     planner = planners[model, task]
                     cells.append(planner.cell(look.techniques, hidden, seed, of, passes))
-    return PlannedControl(prepared, cells)
+    return PlannedControl(prepared, cells, weights_size)
 
 
 def _planners(

@@ -1,17 +1,18 @@
-"""The whole way: from settings to a result (the engine of `memloc run`).
+"""One engine for all experiments: from settings to tables.
 
-A run has three phases, which `memloc sweep` goes through with many runs at once: `prepare` finds
-everything that is wrong with the input, `plan` says what there is to compute, and once that is in
-the store, `finish` puts the result together.
+Every experiment goes the same way, whether its models are trained (`memloc run`), given
+(`memloc localise`) or trained to hide something (`memloc control`): `prepare` finds what is wrong
+with the input, `plan` lists the jobs, an executor computes those that are not in the store, and
+`collect` puts the tables together. `memloc sweep` takes many experiments this way at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -19,11 +20,10 @@ from memloc.analysis.windows import chosen_windows
 from memloc.config import RunConfig
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
-from memloc.engine.device import pick_device
 from memloc.engine.executor import Executor
 from memloc.engine.generalise import HalfSplits, collect_splits, further_rounds
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor, default_workers
+from memloc.engine.local import LocalExecutor
 from memloc.engine.over_time import (
     checkpoint_costs,
     collect_checkpoints,
@@ -31,13 +31,11 @@ from memloc.engine.over_time import (
     possible_at_checkpoints,
 )
 from memloc.engine.plan import RunPlan, model_job, plan_run
-from memloc.engine.progress import Progress, Silent
-from memloc.engine.queue import JobFailed, Outcome
+from memloc.engine.progress import Progress
+from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
 from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
-from memloc.results.folder import made_from, with_texts, write_results
-from memloc.results.summary import summarise_run
 from memloc.techniques import (
     Circumstances,
     Technique,
@@ -49,31 +47,115 @@ from memloc.techniques import (
     settings_of,
 )
 
+Kind = Literal["run", "localise", "control"]
+
 
 @dataclass(frozen=True)
-class RunResult:
-    """What a run found, and where it is kept."""
+class Findings:
+    """What an experiment computed; `memloc.results` summarises it.
 
-    summary: dict[str, Any]
+    Attributes:
+        kind: Of the experiment.
+        name: Of the folder that its results go to.
+        tables: By name.
+        settings: What was asked for, as JSON data.
+        about: What there is to say beside the tables: names and counts, as JSON data.
+        task: The examples, if all tables are about the same ones.
+        techniques: The settings of each technique, as JSON data.
+        failures: A sentence on everything that failed.
+        unexplained: A sentence on every explanation that is not possible.
+        artefacts: What it was made from; None if nothing of it is in a store.
+        jobs: How many were computed, and how many were in the store already.
+        seconds: What it took.
+    """
+
+    kind: Kind
+    name: str
     tables: dict[str, pd.DataFrame]
-    folder: Path
+    settings: dict[str, Any]
+    about: dict[str, Any]
+    task: Task | None = None
+    techniques: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    failures: Sequence[str] = ()
+    unexplained: Sequence[str] = ()
+    artefacts: list[Artefact] | None = None
+    jobs: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
-def run(
-    config: RunConfig,
-    runs: Path = Path("runs"),
-    workers: int | None = None,
-    progress: Progress | None = None,
+class Prepared(ABC):
+    """An experiment whose input is usable, as far as that shows without a look at the models."""
+
+    @abstractmethod
+    def plan(
+        self,
+        supplies: Supplies,
+        executor: Executor,
+        where: dict[str, Any],
+        progress: Progress,
+        label: str = "",
+    ) -> Planned:
+        """What there is to compute.
+
+        Args:
+            supplies: Has data and models.
+            executor: For a look at the models.
+            where: See `Job`.
+            progress: Is told what the user should know.
+            label: Added to titles, where there are many experiments at once; costs are comparable
+                then.
+
+        Raises:
+            MemlocError: If a model does not allow what was asked for.
+        """
+
+
+class Planned(ABC):
+    """An experiment and its jobs."""
+
+    halves: HalfSplits | None = None
+    """Half-splits, if they were asked for."""
+
+    @property
+    @abstractmethod
+    def jobs(self) -> list[Job]:
+        """All of them, as far as is known by now."""
+
+    def notice(self, store: Store, workers: int) -> str | None:
+        """What to tell the user before the work starts."""
+        return None
+
+    @abstractmethod
+    def collect(self, store: Store, outcome: Outcome) -> Findings:
+        """Put together what was computed.
+
+        Args:
+            store: Has the results of the jobs.
+            outcome: What became of them; those of other experiments do not matter.
+
+        Raises:
+            JobFailed: If there is no result.
+            DamagedArtefact: If an artefact turned out damaged; it is set aside then.
+        """
+
+
+def carry_out(
+    prepare: Callable[[Supplies], Prepared],
+    store: Store,
+    progress: Progress,
+    device: str,
+    workers: int,
     cache_memory: int | None = None,
     low_memory: bool = False,
-) -> RunResult:
-    """Flip labels, fine-tune, localise; whatever is already in the store is not computed again.
+) -> Findings:
+    """One experiment on this machine; whatever is already in the store is not computed again.
 
     Args:
-        config: What to do.
-        runs: Folder for the store and the results.
-        workers: Processes, each with one thread; None takes one per core.
+        prepare: Checks the input.
+        store: Where results go.
         progress: Where to show how far it is.
+        device: Where to compute.
+        workers: Processes, each with one thread.
         cache_memory: Bytes of states that a process keeps in memory; more go to a file.
         low_memory: Keep the layers of θ_O in a file until they are needed; same results.
 
@@ -81,33 +163,54 @@ def run(
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     started = time.perf_counter()
-    progress = progress or Silent()
-    store = Store(runs / "store")
     supplies = Supplies(store)
-    prepared = prepare(config, supplies, progress)
-    device = pick_device(config.device)
+    prepared = prepare(supplies)
     store.check_writable()
     where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
-    with LocalExecutor(store, workers or default_workers(device)) as executor:
-        planned = plan(prepared, supplies, executor, where)
-        if config.checkpoints is not None:
-            facts = supplies.facts(config.model, executor)
-            words = cost_words(planned.plan, facts, lambda artefact: store.has(*artefact))
-            if words is not None:
-                progress.note(words)
+    with LocalExecutor(store, workers) as executor:
+        planned = prepared.plan(supplies, executor, where, progress)
+        notice = planned.notice(store, workers)
+        if notice is not None:
+            progress.note(notice)
         outcome = executor.execute(planned.jobs, progress)
         more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
     outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-    result = finish(planned, store, outcome, runs)
-    # What follows is about this call, not about the result.
-    reused = len(planned.jobs) - outcome.computed - len(outcome.failed)
-    result.summary["jobs"] = {"computed": outcome.computed, "reused": reused}
-    result.summary["seconds"] = round(time.perf_counter() - started, 1)
-    return result
+    findings = planned.collect(store, outcome)
+    seconds = round(time.perf_counter() - started, 1)
+    return replace(findings, jobs=count_jobs(planned.jobs, outcome), seconds=seconds)
+
+
+def count_jobs(jobs: Sequence[Job], outcome: Outcome) -> dict[str, int]:
+    """How many were computed now, and how many were in the store already."""
+    reused = len(jobs) - outcome.computed - len(outcome.failed)
+    return {"computed": outcome.computed, "reused": reused}
+
+
+def made_from(jobs: Iterable[Job], store: Store) -> list[Artefact]:
+    """Kinds and keys of all that jobs left or read; what a failed job did not leave is no part."""
+    used = {artefact for job in jobs for artefact in (job.artefact, *job.needs.values())}
+    return sorted(artefact for artefact in used if store.has(*artefact))
+
+
+def failures_of(jobs: Sequence[Job], outcome: Outcome) -> list[str]:
+    """What went wrong with these jobs: a sentence for each reason."""
+    mine = {job.artefact for job in jobs}
+    return one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
+
+
+def one_of_each(sentences: list[str]) -> list[str]:
+    """Jobs that failed for the same reason in one sentence, with their number."""
+    reasons: dict[str, list[str]] = {}
+    for sentence in sentences:
+        reasons.setdefault(sentence.partition(" failed: ")[2] or sentence, []).append(sentence)
+    return [
+        same[0] + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
+        for same in reasons.values()
+    ]
 
 
 @dataclass(frozen=True)
-class PreparedRun:
+class PreparedRun(Prepared):
     """A run whose input is usable.
 
     Attributes:
@@ -124,9 +227,51 @@ class PreparedRun:
     source: ModelSource
     broken: list[str]
 
+    def plan(
+        self,
+        supplies: Supplies,
+        executor: Executor,
+        where: dict[str, Any],
+        progress: Progress,
+        label: str = "",
+    ) -> PlannedRun:
+        """See `Prepared`."""
+        config, task = self.config, self.task
+        facts = supplies.facts(config.model, executor)
+        n_layers = int(facts["layers"])
+        chosen_windows(n_layers, config.windows.sizes)
+        there = Circumstances(task.train, facts["pooling"])
+        check_possible(self.techniques, there)
+        check_unit(self.techniques, config.windows.unit, facts.get("unit_problem"))
+        explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
+        data = supplies.data(config.data)
+        cost = 1.0
+        if label:
+            cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
+        at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
+        if config.checkpoints is not None:
+            at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)
+            unexplained = [*unexplained, *unexamined]
+        plan = plan_run(
+            config,
+            self.techniques,
+            data,
+            self.source,
+            n_layers,
+            where,
+            explanations,
+            label,
+            cost,
+            at_checkpoints,
+            lambda artefact: supplies.store.has(*artefact),
+        )
+        wanted = config.generalisation
+        halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
+        return PlannedRun(self, facts, plan, unexplained, halves)
+
 
 def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> PreparedRun:
-    """Find what can be wrong with the input, as far as that shows without a look at the model.
+    """Find what can be wrong with the input of a run.
 
     Raises:
         MemlocError: If something cannot be used.
@@ -147,110 +292,75 @@ def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> Prepar
 
 
 @dataclass(frozen=True)
-class PlannedRun:
+class PlannedRun(Planned):
     """A run and its jobs.
 
     Attributes:
         prepared: Its input.
-        n_layers: Of the model.
+        facts: On the model, as the job `model` finds them.
         plan: What to compute.
         unexplained: Sentences on explanations that are not possible.
         halves: Half-splits, if they were asked for.
     """
 
     prepared: PreparedRun
-    n_layers: int
+    facts: dict[str, Any]
     plan: RunPlan
     unexplained: list[str]
-    halves: HalfSplits | None
+    halves: HalfSplits | None = None
+
+    @property
+    def n_layers(self) -> int:
+        """Of the model."""
+        return int(self.facts["layers"])
 
     @property
     def jobs(self) -> list[Job]:
-        """All of them, as far as is known by now."""
+        """See `Planned`."""
         return [*self.plan.jobs, *(self.halves.counted if self.halves else ())]
 
+    def notice(self, store: Store, workers: int) -> str | None:
+        """What checkpoints cost, if that is much."""
+        if self.prepared.config.checkpoints is None:
+            return None
+        return cost_words(self.plan, self.facts, lambda artefact: store.has(*artefact))
 
-def plan(
-    prepared: PreparedRun,
-    supplies: Supplies,
-    executor: Executor,
-    where: dict[str, Any],
-    label: str = "",
-) -> PlannedRun:
-    """What a run computes.
-
-    Args:
-        prepared: The run.
-        supplies: Has its data and its model.
-        executor: For a look at the model, if nobody has had one.
-        where: See `Job`.
-        label: Added to titles, where there are many runs at once; costs are comparable then.
-
-    Raises:
-        MemlocError: If the model does not allow what was asked for.
-    """
-    config, task = prepared.config, prepared.task
-    facts = supplies.facts(config.model, executor)
-    n_layers = int(facts["layers"])
-    chosen_windows(n_layers, config.windows.sizes)
-    there = Circumstances(task.train, facts["pooling"])
-    check_possible(prepared.techniques, there)
-    check_unit(prepared.techniques, config.windows.unit, facts.get("unit_problem"))
-    explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
-    data = supplies.data(config.data)
-    cost = 1.0
-    if label:
-        cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
-    at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
-    if config.checkpoints is not None:
-        at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)
-        unexplained = [*unexplained, *unexamined]
-    plan = plan_run(
-        config,
-        prepared.techniques,
-        data,
-        prepared.source,
-        n_layers,
-        where,
-        explanations,
-        label,
-        cost,
-        at_checkpoints,
-        lambda artefact: supplies.store.has(*artefact),
-    )
-    wanted = config.generalisation
-    halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
-    return PlannedRun(prepared, n_layers, plan, unexplained, halves)
+    def collect(self, store: Store, outcome: Outcome) -> Findings:
+        """See `Planned`."""
+        config, task, source = (getattr(self.prepared, n) for n in ("config", "task", "source"))
+        failures = check_failures(self.plan, self.jobs, outcome)
+        tables = collect(self.plan, store, task)
+        halves = self.halves
+        generalisation = None if halves is None else collect_splits(halves, store, tables)
+        key = key_of("run", [job.key for job in self.jobs])
+        return Findings(
+            "run",
+            f"{task.name[:60]}-{source.name[:60]}-{key[:8]}",
+            tables,
+            config.model_dump(mode="json"),
+            {
+                "model": source.name,
+                "task": task.name,
+                **describe(task),
+                "layers": self.n_layers,
+                "seeds": list(config.seeds),
+                "generalisation": generalisation,
+            },
+            task,
+            {one.name: one.all_settings(config.windows) for one in self.prepared.techniques},
+            [*self.prepared.broken, *failures],
+            self.unexplained,
+            made_from([model_job(config.model, source), *self.jobs], store),
+        )
 
 
-def finish(planned: PlannedRun, store: Store, outcome: Outcome, runs: Path) -> RunResult:
-    """Put together what was computed, and write the result folder.
-
-    Args:
-        planned: The run.
-        store: Has the results of its jobs.
-        outcome: What became of them; those of other runs do not matter.
-        runs: Folder for the result folder.
-
-    Raises:
-        JobFailed: If there is no result.
-        DamagedArtefact: If an artefact turned out damaged; it is set aside then.
-    """
-    config, task, source = (getattr(planned.prepared, n) for n in ("config", "task", "source"))
-    failures = check_failures(planned.plan, planned.jobs, outcome)
-    tables = collect(planned.plan, store, task)
-    halves = planned.halves
-    generalisation = None if halves is None else collect_splits(halves, store, tables)
-    summary = summarise_run(
-        config, source.name, task, planned.n_layers, tables, generalisation, planned.unexplained
-    )
-    summary["failures"] = [*planned.prepared.broken, *failures]
-    key = key_of("run", [job.key for job in planned.jobs])
-    folder = runs / f"{task.name[:60]}-{source.name[:60]}-{key[:8]}"
-    used = made_from([model_job(config.model, source), *planned.jobs], store)
-    write_results(folder, tables, summary, config.model_dump(mode="json"), used)
-    summary["folder"] = str(folder)
-    return RunResult(summary, tables, folder)
+def describe(task: Task) -> dict[str, Any]:
+    """Classes and numbers of examples, as JSON data."""
+    return {
+        "classes": list(task.labels),
+        "examples": len(task.train),
+        "noisy_examples": int(task.train["noisy"].sum()),
+    }
 
 
 def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list[str]:
@@ -259,24 +369,12 @@ def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list
     Raises:
         JobFailed: If there are none.
     """
-    mine = {job.artefact for job in jobs}
-    sentences = one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
+    sentences = failures_of(jobs, outcome)
     results = {job.artefact for jobs in plan.seeds for job in jobs.techniques.values()}
     if results <= outcome.failed.keys():
         more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
         raise JobFailed(sentences[0] + more)
     return sentences
-
-
-def one_of_each(sentences: list[str]) -> list[str]:
-    """Jobs that failed for the same reason in one sentence, with their number."""
-    reasons: dict[str, list[str]] = {}
-    for sentence in sentences:
-        reasons.setdefault(sentence.partition(" failed: ")[2] or sentence, []).append(sentence)
-    return [
-        same[0] + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
-        for same in reasons.values()
-    ]
 
 
 def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
@@ -337,3 +435,12 @@ def _outcome(
             for name in ("seconds", "peak_memory_bytes", "block_passes")
         },
     }
+
+
+def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Findings per example, with the text and the names of its labels beside them."""
+    texts = examples.drop(columns="noisy")
+    for column in ("label", "original_label"):
+        if column in texts:  # the original one is unknown if labels are only suspected
+            texts[f"{column}_name"] = [names[label] for label in texts[column]]
+    return found.merge(texts, on="example", how="left")

@@ -1,18 +1,15 @@
-"""Analyse models that somebody has already trained (the engine of `memloc localise`)."""
+"""Models that somebody has already trained (the engine of `memloc localise`)."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-import memloc
 from memloc.analysis.windows import chosen_windows
 from memloc.config import (
     DEFAULT_TECHNIQUES,
@@ -25,19 +22,28 @@ from memloc.data.encode import encode
 from memloc.data.files import labelled_examples
 from memloc.data.tables import read_table
 from memloc.data.task import Task
-from memloc.engine.experiment import check_failures, collect
-from memloc.engine.local import LocalExecutor
+from memloc.engine.executor import Executor
+from memloc.engine.experiment import (
+    Findings,
+    Planned,
+    Prepared,
+    check_failures,
+    collect,
+    describe,
+    made_from,
+)
+from memloc.engine.job import Job
 from memloc.engine.plan import FROZEN_SEED, Planner, RunPlan
-from memloc.engine.progress import Progress, Silent
+from memloc.engine.progress import Progress
+from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store
+from memloc.engine.supplies import Supplies
 from memloc.engine.tasks import write_task
 from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
 from memloc.models.states import predict_logits
-from memloc.results.folder import made_from
-from memloc.results.summary import finish, summarise_methods
 from memloc.techniques import (
     Circumstances,
     Technique,
@@ -75,27 +81,15 @@ def possible_techniques(given: Given) -> tuple[str, ...]:
     )
 
 
-def localise_folders(
-    given: Given,
-    data: Path,
-    techniques: TechniqueSettings | None = None,
-    columns: dict[str, str | None] | None = None,
-    *,
-    training: TrainingConfig | None = None,
-    windows: Windows | None = None,
-    seed: int = 1,
-    device: str = "cpu",
-    work: Path | None = None,
-    workers: int = 1,
-    cache_memory: int | None = None,
-    low_memory: bool = False,
-    progress: Progress | None = None,
-    explain: bool | None = None,
-    used: list[tuple[str, str]] | None = None,
-) -> tuple[dict[str, Any], dict[str, pd.DataFrame]]:
-    """Localise what one fine-tuned classifier stores and its twin does not.
+def _need_pretrained(needs: Iterable[str]) -> bool:
+    return any(need.endswith(("pretrained", "frozen")) for need in needs)
 
-    Args:
+
+@dataclass(frozen=True)
+class GivenModels:
+    """What `memloc localise` is asked for.
+
+    Attributes:
         given: The models.
         data: File with text, optional text_pair, label (as trained) and original_label.
         techniques: To apply, with their settings; None takes the usual ones that the models allow.
@@ -103,118 +97,144 @@ def localise_folders(
         training: How windows are retrained and a head is put on θ_P; input length and precision.
         windows: Which windows of layers are changed.
         seed: For the clean examples to compare with, and for retraining.
-        device: Where to compute.
-        work: Folder that keeps finished parts, so that the same call goes on after an interruption;
-            None keeps nothing.
-        workers: Processes, each with one thread.
-        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
-        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
-        progress: Where to show how far it is.
         explain: Whether to follow noisy examples through the layers; None: if it is possible.
-        used: Gets the kinds and keys of what the result was made from, in the store `work`.
+        settings: All of this as JSON data, as the user gave it.
+    """
 
-    Returns:
-        A summary and the tables.
+    given: Given
+    data: Path
+    techniques: TechniqueSettings | None = None
+    columns: dict[str, str | None] | None = None
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    windows: Windows = field(default_factory=Windows)
+    seed: int = 1
+    explain: bool | None = None
+    settings: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class PreparedGiven(Prepared):
+    """Models that fit each other and the data.
+
+    Attributes:
+        config: What was asked for.
+        techniques: Those that can be imported.
+        broken: Sentences on those that cannot.
+        task: The examples.
+        n_layers: Of the models.
+        architecture: Their class.
+        memorised: Noisy examples that the memorised model answers with the wrong label.
+        explanations: Those that are possible.
+        unexplained: Sentences on the others.
+    """
+
+    config: GivenModels
+    techniques: list[Technique]
+    broken: list[str]
+    task: Task
+    n_layers: int
+    architecture: str
+    memorised: int
+    explanations: list[Technique]
+    unexplained: list[str]
+
+    def plan(
+        self,
+        supplies: Supplies,
+        executor: Executor,
+        where: dict[str, Any],
+        progress: Progress,
+        label: str = "",
+    ) -> PlannedGiven:
+        """See `Prepared`."""
+        config, given = self.config, self.config.given
+        roles = {
+            "memorised": given.memorised,
+            "near_ceiling": given.near_ceiling or given.memorised,
+            "original": given.original,
+        }
+        pretrained = given.pretrained or given.memorised
+        planner = Planner(
+            write_task(supplies.store, self.task),
+            pretrained,
+            resolve(pretrained),
+            config.training,
+            config.windows,
+            self.n_layers,
+            where,
+            {role: resolve(model) for role, model in roles.items()},
+        )
+        frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
+        jobs = planner.seed_jobs(
+            self.techniques, self.explanations, config.seed, {"frozen": frozen.artefact}
+        )
+        needs_frozen = any("frozen" in technique.needed for technique in self.techniques)
+        return PlannedGiven(self, RunPlan(frozen if needs_frozen else None, (jobs,)))
+
+
+@dataclass(frozen=True)
+class PlannedGiven(Planned):
+    """Given models and the jobs that look at them."""
+
+    prepared: PreparedGiven
+    plan: RunPlan
+
+    @property
+    def jobs(self) -> list[Job]:
+        """See `Planned`."""
+        return self.plan.jobs
+
+    def collect(self, store: Store, outcome: Outcome) -> Findings:
+        """See `Planned`."""
+        prepared, jobs = self.prepared, self.jobs
+        failures = check_failures(self.plan, jobs, outcome)
+        tables = {
+            name: table.drop(columns="seed")
+            for name, table in collect(self.plan, store, prepared.task).items()
+        }
+        about = describe(prepared.task)
+        return Findings(
+            "localise",
+            "localise",
+            tables,
+            prepared.config.settings or {},
+            {
+                "model": prepared.architecture,
+                **about,
+                "layers": prepared.n_layers,
+                "memorised_examples": prepared.memorised,
+                "memorised_share": prepared.memorised / about["noisy_examples"],
+                "near_ceiling_known": prepared.config.given.near_ceiling is not None,
+            },
+            prepared.task,
+            {one.name: one.all_settings(prepared.config.windows) for one in prepared.techniques},
+            [*prepared.broken, *failures],
+            prepared.unexplained,
+            made_from(jobs, store),
+        )
+
+
+def prepare_given(config: GivenModels, progress: Progress, device: str) -> PreparedGiven:
+    """Find what can be wrong with given models and data: every model is loaded once.
 
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
-    if techniques is None:
-        techniques = {name: {} for name in possible_techniques(given)}
-    training, windows = training or TrainingConfig(), windows or Windows()
-    chosen, broken = make_usable(techniques)
+    given = config.given
+    settings = config.techniques
+    if settings is None:
+        settings = {name: {} for name in possible_techniques(given)}
+    techniques, broken = make_usable(settings)
     for sentence in broken:
-        (progress or Silent()).note(sentence)
-    for technique in chosen:
+        progress.note(sentence)
+    for technique in techniques:
         if given.pretrained is None and _need_pretrained(technique.needed):
             raise ModelError(
                 f"{technique.name} needs the model before fine-tuning; give it with --pretrained, "
                 "or leave the technique out"
             )
-    checked = _check(given, data, columns, chosen, training, device)
-    there = Circumstances(checked.task.train, checked.pooling)
-    explanations, unexplained = possible_explanations(explain, there, techniques)
-    chosen_windows(checked.n_layers, windows.sizes)
-    check_unit(chosen, windows.unit, checked.unit_problem)
-    with ExitStack() as stack:
-        root = work or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        store = Store(root)
-        store.check_writable()
-        sources = {
-            role: resolve(config)
-            for role, config in {
-                "memorised": given.memorised,
-                "near_ceiling": given.near_ceiling or given.memorised,
-                "original": given.original,
-            }.items()
-        }
-        pretrained = given.pretrained or given.memorised
-        planner = Planner(
-            write_task(store, checked.task),
-            pretrained,
-            resolve(pretrained),
-            training,
-            windows,
-            checked.n_layers,
-            {"device": device, "cache_memory": cache_memory, "low_memory": low_memory},
-            sources,
-        )
-        frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
-        jobs = planner.seed_jobs(chosen, explanations, seed, {"frozen": frozen.artefact})
-        needs_frozen = any("frozen" in technique.needed for technique in chosen)
-        plan = RunPlan(frozen if needs_frozen else None, (jobs,))
-        executor = stack.enter_context(LocalExecutor(store, workers))
-        outcome = executor.execute(plan.jobs, progress or Silent())
-        failures = check_failures(plan, plan.jobs, outcome)
-        tables = collect(plan, store, checked.task)
-        if used is not None:
-            used += made_from(plan.jobs, store)
-    tables = {name: table.drop(columns="seed") for name, table in tables.items()}
-    noisy = int(checked.task.train["noisy"].sum())
-    summary: dict[str, Any] = {
-        "memloc": memloc.__version__,
-        "model": checked.architecture,
-        "classes": list(checked.task.labels),
-        "layers": checked.n_layers,
-        "examples": len(checked.task.train),
-        "noisy_examples": noisy,
-        "memorised_examples": checked.memorised,
-        "memorised_share": checked.memorised / noisy,
-        "methods": summarise_methods(tables, chosen, windows),
-        "failures": [*broken, *failures],
-        "near_ceiling_known": given.near_ceiling is not None,
-    }
-    finish(summary, tables, unexplained)
-    return summary, tables
-
-
-def _need_pretrained(needs: Iterable[str]) -> bool:
-    return any(need.endswith(("pretrained", "frozen")) for need in needs)
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """What was found when the models were looked at."""
-
-    task: Task
-    n_layers: int
-    architecture: str
-    pooling: str
-    unit_problem: str | None
-    memorised: int
-    """Noisy examples that the memorised model answers with the wrong label."""
-
-
-def _check(
-    given: Given,
-    data: Path,
-    columns: dict[str, str | None] | None,
-    techniques: Sequence[Technique],
-    training: TrainingConfig,
-    device: str,
-) -> _Checked:
-    """Load everything once and see whether it fits together, before any work."""
-    examples = labelled_examples(read_table(data), data, **(columns or {}), numbers=True)
+    data, training = config.data, config.training
+    examples = labelled_examples(read_table(data), data, **(config.columns or {}), numbers=True)
     if "original_label" not in examples.columns:
         raise DataError(
             f"{data} has no column with the original labels; name it with --original-label-column"
@@ -226,15 +246,9 @@ def _check(
     check_possible(techniques, Circumstances(examples))
     encoded = encode(noisy, first.codec, given.memorised.pair_format)
     answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
-    checked = _Checked(
-        Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0]),
-        first.blocks.n_layers,
-        type(first.blocks.model).__name__,
-        first.blocks.pooling,
-        first.blocks.unit_problem,
-        int((answers == noisy["label"].to_numpy()).sum()),
-    )
-    facts = _Facts.of(first)
+    task = Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0])
+    facts, pooling = _Facts.of(first), first.blocks.pooling
+    unit_problem = first.blocks.unit_problem
     del first  # models are large: one at a time
     for other in (given.original, given.near_ceiling, given.pretrained):
         if other is not None:
@@ -246,7 +260,22 @@ def _check(
                 )
             )
             check_fit(facts, theirs, given.memorised.name, other.name, compare_names=not new_head)
-    return checked
+    there = Circumstances(task.train, pooling)
+    explanations, unexplained = possible_explanations(config.explain, there, settings)
+    chosen_windows(facts.n_layers, config.windows.sizes)
+    check_unit(techniques, config.windows.unit, unit_problem)
+    memorised = int((answers == noisy["label"].to_numpy()).sum())
+    return PreparedGiven(
+        config,
+        techniques,
+        broken,
+        task,
+        facts.n_layers,
+        facts.architecture,
+        memorised,
+        explanations,
+        unexplained,
+    )
 
 
 @dataclass(frozen=True)

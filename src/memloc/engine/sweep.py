@@ -21,29 +21,27 @@ from typing import Any, TypeVar
 
 from memloc.engine import control, experiment
 from memloc.engine.choose import check_executor, make_executor
-from memloc.engine.control_input import PreparedControl
-from memloc.engine.control_input import prepare as prepare_control
-from memloc.engine.costs import pass_flops
 from memloc.engine.device import pick_device
 from memloc.engine.executor import Executor
-from memloc.engine.generalise import further_rounds
+from memloc.engine.generalise import REPAIRS, further_rounds
 from memloc.engine.job import Job
 from memloc.engine.journal import Journal
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan_file import write_plan
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.queue import Artefact, Outcome
+from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.settings import ExecutionConfig
-from memloc.engine.store.store import Store
+from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.supplies import Supplies
 from memloc.engine.sweep_config import Sweep, SweepCell
 from memloc.engine.sweep_file.words import in_settings
-from memloc.engine.sweep_finish import Finisher
 from memloc.errors import MemlocError, StoreError, suggest
 
 CONTROL = "control"
 """What the control benchmark is called among the cells."""
 T = TypeVar("T")
+OnFinished = Callable[[experiment.Findings], dict[str, Any]]
+"""Keeps the findings of one experiment, and says what the summary of the sweep tells of them."""
 
 
 def select(sweep: Sweep, pattern: str) -> Sweep:
@@ -141,20 +139,20 @@ def plan_sweep(
     ]
     benchmark = None
     if sweep.control is not None:
-        benchmark = _told(CONTROL, partial(prepare_control, sweep.control, supplies, progress))
+        benchmark = _told(CONTROL, partial(control.prepare, sweep.control, supplies, progress))
     where = sweep.execution.where(_device(sweep.execution))
     store.check_writable()
     with LocalExecutor(store, 1) as here:
         runs = [
             (
                 label,
-                _told(label, partial(experiment.plan, run, supplies, here, where, f" ({label})")),
+                _told(label, partial(run.plan, supplies, here, where, progress, f" ({label})")),
             )
             for (label, _), run in zip(_labelled(sweep.cells), prepared, strict=True)
         ]
         controlled = None
         if benchmark is not None:
-            step = partial(_plan_control, benchmark, supplies, here, where, progress)
+            step = partial(benchmark.plan, supplies, here, where, progress, f" ({CONTROL})")
             controlled = _told(CONTROL, step)
     return PlannedSweep(sweep, runs, controlled, supplies)
 
@@ -189,33 +187,15 @@ def _device(execution: ExecutionConfig) -> str:
     return pick_device(execution.device) if here else execution.device
 
 
-def _plan_control(
-    prepared: PreparedControl,
-    supplies: Supplies,
-    here: Executor,
-    where: dict[str, Any],
-    progress: Progress,
-) -> control.PlannedControl:
-    looks = control.look(prepared, supplies, here, progress)
-    costs = {
-        (look.source.name, name): pass_flops(
-            supplies.facts(look.config.model, here),
-            supplies.lengths(data, look.config.training.max_tokens),
-        )
-        for look in looks
-        for name, data in prepared.data.items()
-    }
-    return control.plan(prepared, looks, supplies, where, costs, among_others=True)
-
-
 def run_sweep(
-    sweep: Sweep, runs: Path = Path("runs"), progress: Progress | None = None
+    sweep: Sweep, runs: Path, on_finished: OnFinished, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Compute all that is not in the store, and finish every run.
 
     Args:
         sweep: What to do.
-        runs: Folder for the store, the results and `sweeps/<name>`.
+        runs: Folder for the store and `sweeps/<name>`.
+        on_finished: Called with the findings of every experiment.
         progress: Where to show how far it is.
 
     Returns:
@@ -244,7 +224,7 @@ def run_sweep(
             jobs = planned.jobs
             write_plan(folder, jobs, about)
         outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-        finisher = Finisher(supplies, executor, outcome, runs, progress)
+        finisher = _Finisher(supplies, executor, outcome, progress, on_finished)
         rows = [finisher.run(label, run) for label, run in planned.runs]
         for row, (task, model) in zip(rows, _short_names(sweep.cells), strict=True):
             for key, name in (("task", task), ("model", model)):
@@ -272,6 +252,70 @@ def run_sweep(
     }
     _write(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     return summary
+
+
+class _Finisher:
+    """Finishes every experiment, whatever became of the others; computes anew what is damaged.
+
+    Args:
+        supplies: Has the data.
+        executor: Computes anew.
+        outcome: What became of all jobs.
+        progress: Is told what the user should know.
+        on_finished: Called with the findings of every experiment.
+    """
+
+    def __init__(
+        self,
+        supplies: Supplies,
+        executor: Executor,
+        outcome: Outcome,
+        progress: Progress,
+        on_finished: OnFinished,
+    ) -> None:
+        self.supplies, self.executor, self.outcome = supplies, executor, outcome
+        self.progress, self.on_finished = progress, on_finished
+        self.others: list[str] = []
+        """What went wrong beside jobs."""
+
+    def run(self, label: str, planned: experiment.PlannedRun) -> dict[str, Any]:
+        """The line of a run in the summary."""
+        prepared = planned.prepared
+        row: dict[str, Any] = {
+            "run": label,
+            "task": prepared.task.name,
+            "model": prepared.source.name,
+            "binarised": prepared.task.binarised,
+            "seeds": list(prepared.config.seeds),
+        }
+        try:
+            row |= {**self._finished(planned), "layers": planned.n_layers}
+        except JobFailed as error:
+            return {**row, "folder": None, "failures": [str(error)]}
+        self.others += prepared.broken
+        return row
+
+    def control(self, planned: control.PlannedControl | None) -> dict[str, Any] | None:
+        """The benchmark in the summary."""
+        if planned is None:
+            return None
+        try:
+            return self._finished(planned)
+        except JobFailed as error:
+            return {"folder": None, "failures": [str(error)]}
+
+    def _finished(self, planned: experiment.Planned) -> dict[str, Any]:
+        for _ in range(REPAIRS):
+            try:
+                return self.on_finished(planned.collect(self.executor.store, self.outcome))
+            except DamagedArtefact as error:
+                self.progress.note(str(error).split(";")[0] + "; it is computed anew")
+                self.supplies.write_again()
+                again = self.executor.execute(planned.jobs, self.progress)
+                self.outcome = Outcome(
+                    self.outcome.computed + again.computed, {**self.outcome.failed, **again.failed}
+                )
+        return self.on_finished(planned.collect(self.executor.store, self.outcome))
 
 
 def _write(path: Path, text: str) -> None:

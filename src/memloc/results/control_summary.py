@@ -9,50 +9,23 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.control import score, score_choices
-from memloc.config import DEFAULT_TECHNIQUES, PARTS, ControlRunConfig
-from memloc.engine.job import Job
+from memloc.config import DEFAULT_TECHNIQUES, PARTS
 from memloc.results.grid_words import records
-from memloc.text import counted as in_words
-from memloc.text import duration, listed, size
+from memloc.text import listed
 
 WEAKER = ("gradients", "probing")
 """By these the paper compares models (Figure 2, right), as the others find nearly everything."""
 
 
-def estimate_words(
-    jobs: Sequence[Job], waiting: Sequence[Job], workers: int, weights_size: int
-) -> str:
-    """What the benchmark will cost, before it starts.
+def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Everything a reader asks first, as JSON data.
 
     Args:
-        jobs: All, with costs in seconds.
-        waiting: Those that are not in the store.
-        workers: Processes.
-        weights_size: Bytes of a trained model.
+        about: held_back, auxiliary, seeds, learned_at and unit, from the settings.
+        tables: What was found.
     """
-    trainings = [job for job in waiting if job.kind == "control"]
-    windows = [job for job in waiting if job.kind == "window"]
-    others = len(waiting) - len(trainings) - len(windows)
-    counted = [
-        in_words(len(part), name)
-        for part, name in ((trainings, "training"), (windows, "retrained window"))
-        if part
-    ] + ([in_words(others, "other job")] if others else [])
-    # θ_M is stored twice: when it had just learned the labels, and at the end.
-    copies = sum(2 if job.identity["state"] == "memorised" else 1 for job in trainings)
-    reused = len(jobs) - len(waiting)
-    stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
-    return (
-        f"{', '.join(counted)}: about {duration(sum(job.cost for job in waiting) / workers)} with "
-        f"{in_words(workers, 'worker')} on an idle machine, more if trainings have to be "
-        f"repeated; {size(copies * weights_size)} of disk{stored}"
-    )
-
-
-def summarise_control(config: ControlRunConfig, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    """Everything a reader asks first, as JSON data."""
     layers, trainings = tables["layers"], tables["trainings"]
-    scored = tables["accuracy"][~tables["accuracy"]["task"].isin(config.held_back)]
+    scored = tables["accuracy"][~tables["accuracy"]["task"].isin(about["held_back"])]
     models = layers.drop_duplicates("model")[["model", "n_layers"]]
     techniques = list(dict.fromkeys(layers["technique"]))
     usual = [name for name in DEFAULT_TECHNIQUES if name in techniques] or techniques
@@ -62,30 +35,30 @@ def summarise_control(config: ControlRunConfig, tables: dict[str, pd.DataFrame])
         "memloc": memloc.__version__,
         "models": records(models),
         "tasks": list(dict.fromkeys(layers["task"])),
-        "held_back": list(config.held_back),
-        "auxiliary": config.auxiliary,
+        "held_back": about["held_back"],
+        "auxiliary": about["auxiliary"],
         "hidden": list(dict.fromkeys(cells["hidden"])),
-        "seeds": list(config.seeds),
+        "seeds": about["seeds"],
         "control_models": len(cells),
         "chance": float(scored["chance"].mean()) if len(scored) else None,
         "by_technique": records(score(scored, "technique")),
         "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
         "by_model": {"techniques": weaker, "scores": records(score(scored, "model", weaker))},
-        "gradient_choices": _choices(config, tables),
+        "gradient_choices": _choices(about["held_back"], tables),
         "trainings": _trainings(trainings, tables["attempts"]),
         "seconds_of_work": float(tables["costs"]["seconds"].sum()),
     }
     summary["interpretation"] = _interpret(summary)
-    summary["caveats"] = _caveats(summary, config)
+    summary["caveats"] = _caveats(summary, about)
     return summary
 
 
-def _choices(config: ControlRunConfig, tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
+def _choices(held_back: list[str], tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
     choices = tables.get("gradient_choices")
     if choices is None:
         return []
-    if config.held_back:
-        choices = choices[choices["task"].isin(config.held_back)]
+    if held_back:
+        choices = choices[choices["task"].isin(held_back)]
     return records(score_choices(choices))
 
 
@@ -135,22 +108,22 @@ def _s(names: Sequence[str]) -> str:
     return "s" if len(names) == 1 else ""
 
 
-def _caveats(summary: dict[str, Any], config: ControlRunConfig) -> list[str]:
+def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
     found = []
     weak = summary["trainings"]["not_learned"]
     if weak:
         lowest = min(weak, key=lambda row: row["accuracy"])
         found.append(
             f"{len(weak)} of {summary['trainings']['trained']} trainings did not get above "
-            f"{config.control.learned_at:g} accuracy on their labels (lowest: {lowest['task']}, "
+            f"{about['learned_at']:g} accuracy on their labels (lowest: {lowest['task']}, "
             f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
             "be found. Try more --epochs or --attempts."
         )
-    part = PARTS.get(config.windows.unit)
+    part = PARTS.get(about["unit"])
     if part:
         found.append(
             f"memorisation was hidden in whole layers, but techniques were told to look at their "
-            f"{part} alone (--unit {config.windows.unit})."
+            f"{part} alone (--unit {about['unit']})."
         )
     if summary["control_models"] < 4:
         found.append("fewer than 4 control models: no intervals, and chance plays a large part.")

@@ -6,17 +6,14 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from memloc.errors import StoreError
-
-if TYPE_CHECKING:
-    from memloc.engine.job import Job
-    from memloc.engine.store.store import Store
+from memloc.tables import ARTEFACTS, REPORT
 
 TABLES = (
     *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
@@ -27,16 +24,6 @@ TABLES = (
     *("accuracy", "gradient_choices", "trainings", "attempts"),
 )
 """Names of all tables that a result may have."""
-REPORT = "report.html"
-"""The page that shows a result, in its folder."""
-ARTEFACTS = "artefacts.json"
-"""Kinds and keys of all that a result was made from."""
-
-
-def made_from(jobs: Iterable[Job], store: Store) -> list[tuple[str, str]]:
-    """Kinds and keys of all that jobs left or read; what a failed job did not leave is no part."""
-    used = {artefact for job in jobs for artefact in (job.artefact, *job.needs.values())}
-    return sorted(artefact for artefact in used if store.has(*artefact))
 
 
 def write_results(
@@ -55,7 +42,7 @@ def write_results(
         tables: By name.
         summary: What was found.
         settings: What was asked for.
-        artefacts: What the result was made from (see `made_from`), if it is in a store.
+        artefacts: What the result was made from (kinds and keys), if it is in a store.
 
     Raises:
         StoreError: If the folder cannot be written.
@@ -88,15 +75,6 @@ def write_results(
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """Findings per example, with the text and the names of its labels beside them."""
-    texts = examples.drop(columns="noisy")
-    for column in ("label", "original_label"):
-        if column in texts:  # the original one is unknown if labels are only suspected
-            texts[f"{column}_name"] = [names[label] for label in texts[column]]
-    return found.merge(texts, on="example", how="left")
 
 
 def check_folder(folder: Path) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 from memloc.analysis.agreement import FEWEST, agreeing_group
 from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
+from memloc.tables import MEMORISED
 from memloc.text import listed
 
-MEMORISED = 0.95
-"""Accuracy on noisy examples from which on the model has memorised them."""
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
 CLEAN_LOSS = {"swapping": 0.05, "retraining": 0.3}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,49 +18,57 @@ from memloc.analysis.windows import (
     lost,
     undone_matrix,
 )
-from memloc.config import RunConfig, Windows
-from memloc.data.task import Task
+from memloc.engine.experiment import Findings
 from memloc.engine.store.store import library_versions
+from memloc.results.control_summary import summarise_control
 from memloc.results.explained import explain_words, summarise_explanation, summarise_scores
 from memloc.results.narrative import agreement, caveats, interpret, lead_technique
 from memloc.results.over_time import summarise_checkpoints
-from memloc.techniques import Technique, make_usable
-
-NEARLY_ALL = 0.95
-"""Share of the memorisation that counts as undone."""
+from memloc.tables import MEMORISED, NEARLY_ALL
 
 
-def summarise_run(
-    config: RunConfig,
-    model: str,
-    task: Task,
-    n_layers: int,
-    tables: dict[str, pd.DataFrame],
-    generalisation: dict[str, Any] | None = None,
-    left_out: Sequence[str] = (),
-) -> dict[str, Any]:
+def summarise(findings: Findings) -> dict[str, Any]:
     """Everything a reader asks first, as JSON data."""
-    noisy = task.train["noisy"]
+    if findings.kind == "control":
+        summary = summarise_control(findings.about, findings.tables)
+    else:
+        summary = _summarise(findings)
+    return {**summary, "failures": list(findings.failures)}
+
+
+def _summarise(findings: Findings) -> dict[str, Any]:
+    tables, about = findings.tables, findings.about
     summary: dict[str, Any] = {
         "memloc": memloc.__version__,
-        "model": model,
-        "task": task.name,
-        "classes": list(task.labels),
-        "layers": n_layers,
-        "examples": len(task.train),
-        "noisy_examples": int(noisy.sum()),
-        "seeds": list(config.seeds),
-        "training": summarise_training(tables["history"], tables["costs"]),
-        "methods": summarise_methods(tables, make_usable(config.techniques)[0], config.windows),
+        **about,
+        "methods": summarise_methods(tables, findings.techniques),
     }
-    summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
-    summary["scores"] = summarise_scores(summary["training"], generalisation, task)
-    summary["generalisation"] = generalisation
-    over_time = summarise_checkpoints(tables, n_layers)
+    if "history" in tables and findings.kind == "run":
+        summary["training"] = summarise_training(tables["history"], tables["costs"])
+        summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
+        if findings.task is not None:
+            summary["scores"] = summarise_scores(
+                summary["training"], about["generalisation"], findings.task
+            )
+    over_time = summarise_checkpoints(tables, about["layers"])
     if over_time is not None:
         summary["over_time"] = over_time
-    finish(summary, tables, left_out)
+    finish(summary, tables, findings.unexplained)
     return summary
+
+
+def sweep_row(summary: dict[str, Any]) -> dict[str, Any]:
+    """What the summary of a sweep tells of one of its experiments."""
+    if "methods" not in summary:
+        told = ("by_technique", "chance", "interpretation", "failures")
+        return {key: summary[key] for key in told}
+    learnt = summary["memorised_share"]
+    return {
+        "noisy_accuracy": learnt,
+        "memorised": learnt >= MEMORISED,
+        "m_cog": {name: found["m_cog"] for name, found in summary["methods"].items()},
+        "failures": summary["failures"],
+    }
 
 
 def finish(
@@ -109,25 +117,21 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
 
 
 def summarise_methods(
-    tables: dict[str, pd.DataFrame],
-    techniques: Sequence[Technique] = (),
-    windows: Windows | None = None,
+    tables: dict[str, pd.DataFrame], settings: Mapping[str, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged.
 
-    With the techniques, the windows they changed and a table of costs, settings and costs are
-    attached.
+    With the settings of the techniques and a table of costs, these are attached.
     """
-    chosen = {technique.name: technique for technique in techniques}
     found: dict[str, Any] = {}
     for technique, layers in tables["layers"].groupby("technique", sort=False):
         result = _summarise_layers(layers)
-        errors, examples, probes = (
+        windows, examples, probes = (
             _of_technique(tables, name, str(technique))
             for name in ("windows", "examples", "probes")
         )
-        if len(errors):
-            result |= _summarise_windows(errors, examples)
+        if len(windows):
+            result |= _summarise_windows(windows, examples)
         if len(probes):
             result |= _summarise_probes(probes)
         if "examples" in tables and "windows" in tables:
@@ -141,8 +145,8 @@ def summarise_methods(
                     failures["first_layer"], failures["last_layer"], failures["reason"], strict=True
                 )
             ]
-        if technique in chosen:
-            result["settings"] = chosen[str(technique)].all_settings(windows or Windows())
+        if settings is not None:
+            result["settings"] = settings[str(technique)]
         if "costs" in tables:
             result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result

@@ -31,7 +31,7 @@ from memloc.engine.store.garbage import Artefact, read_references
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.engine.store.unpack import BadArchive, result_name_problem, unpack
 from memloc.errors import StoreError
-from memloc.results.folder import ARTEFACTS
+from memloc.tables import ARTEFACTS
 
 MAX_SIZE = 20 * 2**30
 """Bytes that an archive may unfold to if the user does not say otherwise."""

@@ -26,7 +26,7 @@ from memloc.engine.store.inventory import Entry, entries, folder_size, set_aside
 from memloc.engine.store.leases import process_start
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import MALFORMED, StoreError
-from memloc.results.folder import ARTEFACTS
+from memloc.tables import ARTEFACTS
 
 Artefact = tuple[str, str]
 

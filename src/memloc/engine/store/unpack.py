@@ -22,7 +22,7 @@ from typing import BinaryIO, cast
 
 from memloc.engine.store.contents import FILE, KEY, KINDS
 from memloc.errors import StoreError
-from memloc.results.folder import REPORT
+from memloc.tables import REPORT
 
 BLOCK = tarfile.BLOCKSIZE
 CHUNK = 2**20
