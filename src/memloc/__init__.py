@@ -7,6 +7,7 @@
     result.layers, result.windows, result.examples
     result.plot.heatmap()
 
+Settings are objects: `memloc.Training(epochs=3)`. So are techniques: `memloc.Retraining(epochs=1)`.
 All names are imported when they are first used, so that ``import memloc`` takes no time.
 """
 
@@ -18,12 +19,13 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
-    from memloc.api import analyses, single
+    from memloc.api import analyses
     from memloc.api.localising import localise
     from memloc.api.parts import fine_tune, perturb
     from memloc.api.prepared import prepare
     from memloc.api.result import Result, load
     from memloc.api.running import run
+    from memloc.config import Data, Generalisation, Model, Training, Windows
     from memloc.models.blocks import BlockModel
     from memloc.techniques.base import Context, LocalisationResult
 
@@ -32,9 +34,14 @@ __version__ = _version("memloc")
 __all__ = [
     "BlockModel",
     "Context",
+    "Data",
+    "Generalisation",
     "LocalisationResult",
     "MemlocError",
+    "Model",
     "Result",
+    "Training",
+    "Windows",
     "__version__",
     "analyses",
     "fine_tune",
@@ -43,14 +50,18 @@ __all__ = [
     "perturb",
     "prepare",
     "run",
-    "single",
 ]
 
 _WHERE = {
     "BlockModel": "memloc.models.blocks",
     "Context": "memloc.techniques.base",
+    "Data": "memloc.config",
+    "Generalisation": "memloc.config",
     "LocalisationResult": "memloc.techniques.base",
+    "Model": "memloc.config",
     "Result": "memloc.api.result",
+    "Training": "memloc.config",
+    "Windows": "memloc.config",
     "analyses": "memloc.api.analyses",
     "fine_tune": "memloc.api.parts",
     "load": "memloc.api.result",
@@ -58,7 +69,6 @@ _WHERE = {
     "perturb": "memloc.api.parts",
     "prepare": "memloc.api.prepared",
     "run": "memloc.api.running",
-    "single": "memloc.api.single",
 }
 """The module of each public name; a module has its own name as its last part."""
 
@@ -70,12 +80,23 @@ if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
         import importlib
 
         if name not in _WHERE:
-            raise AttributeError(f"module 'memloc' has no attribute {name!r}")
+            return _technique(name)
         module = importlib.import_module(_WHERE[name])
         found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
         globals()[name] = found
         return found
 
+    def _technique(name: str) -> object:
+        """The class of a technique, also of one that another package brings."""
+        if name[:1].isupper():
+            from memloc.techniques import classes
+
+            if name in classes():
+                return classes()[name]
+        raise AttributeError(f"module 'memloc' has no attribute {name!r}")
+
     def __dir__() -> list[str]:
         """All public names, imported or not."""
-        return sorted({*globals(), *__all__})
+        from memloc.techniques import classes
+
+        return sorted({*globals(), *__all__, *classes()})

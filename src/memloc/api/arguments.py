@@ -5,24 +5,19 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memloc.cli.options import (
-    check_workers,
-    parse_bytes,
-    parse_names,
-    parse_seeds,
-    parse_sizes,
-    techniques_from,
-)
-from memloc.errors import MemlocError
+from memloc.config import Settings
+from memloc.errors import MISSING, ConfigError, MemlocError
 
 if TYPE_CHECKING:
-    from memloc.config import TechniqueSettings
     from memloc.engine.progress import Progress
+
+_ARGUMENTS = {"data.task": "task", "model.name": "model", "model.pair_format": "pairs"}
+"""Settings that are arguments of their own; all others are called like their group."""
 
 _OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
 _SWITCHES = {
@@ -63,11 +58,36 @@ def spoken(
     try:
         yield
     except MemlocError as error:
+        if error.setting is not None:
+            of_engine = error.setting.removeprefix("engine.")
+            error.setting = _ARGUMENTS.get(error.setting, of_engine)
+            if error.value in (others or {}):
+                error.value = MISSING
+            raise
         words = in_words(str(error), names)
         for word, instead in (others or {}).items():
             words = words.replace(word, instead)
         error.args = (words, *error.args[1:])
         raise
+
+
+def group_of(kind: type[Settings], value: Any, name: str) -> dict[str, Any]:
+    """What was given of a group of settings: as an object, a dict, or not at all.
+
+    Raises:
+        ConfigError: If it is something else, or a setting is not possible.
+    """
+    if value is None:
+        return {}
+    if isinstance(value, kind):
+        return value.given()
+    if not isinstance(value, Mapping):
+        remedy = f"give a memloc.{kind.__name__}, or a dict"
+        raise ConfigError("it is not a group of settings", setting=name, value=value, remedy=remedy)
+    try:
+        return kind(**value).given()
+    except ConfigError as error:
+        raise error.below(name) from None
 
 
 def whole_number(value: Any) -> int | None:
@@ -76,51 +96,6 @@ def whole_number(value: Any) -> int | None:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         return None
-
-
-def names_of(methods: str | Sequence[str]) -> tuple[str, ...]:
-    """Techniques: names, or one text with commas."""
-    return parse_names(_listed(methods, "methods", "give names of techniques, such as 'swapping'"))
-
-
-def seeds_of(seeds: int | str | Sequence[int]) -> tuple[int, ...]:
-    """Model seeds: one, several, or one text with commas."""
-    return parse_seeds(_listed(seeds, "seeds", "give whole numbers, such as 1 or [1, 2, 3]"))
-
-
-def sizes_of(sizes: int | str | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Window sizes: one, several, or a text such as 1-3,6."""
-    remedy = "give whole numbers, such as 1 or [1, 2], or '1-3,6'"
-    return None if sizes is None else parse_sizes(_listed(sizes, "window_sizes", remedy))
-
-
-def _listed(values: Any, name: str, remedy: str) -> str:
-    """As it would stand on the command line."""
-    if isinstance(values, str):
-        return values
-    number = whole_number(values)
-    if number is not None and name != "methods":
-        return str(number)
-    if isinstance(values, Mapping) or not isinstance(values, Iterable):
-        raise MemlocError(f"{name} {values!r:.40} is not possible; {remedy}")
-    return ",".join(map(str, values))
-
-
-def bytes_of(memory: str | int) -> int:
-    """A number of bytes, or a text such as 2GB.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    if isinstance(memory, str):
-        return parse_bytes(memory)
-    number = whole_number(memory)
-    if number is None or not 0 <= number < 2**60:
-        raise MemlocError(
-            f"cache_memory {memory!r:.40} is not possible; give a number of bytes, or a text such "
-            "as '2GB'"
-        )
-    return number
 
 
 def checked_seed(seed: Any) -> int:
@@ -137,21 +112,6 @@ def checked_seed(seed: Any) -> int:
     return number
 
 
-def checked_workers(workers: Any) -> int | None:
-    """A number of processes; None leaves the choice.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    if workers is None:
-        return None
-    number = whole_number(workers)
-    if number is None:
-        raise MemlocError(f"workers {workers!r:.40} is not possible; give a whole number, or None")
-    check_workers(number)
-    return number
-
-
 def path_of(path: Any, name: str) -> Path:
     """Where something is, or is to be written.
 
@@ -161,31 +121,6 @@ def path_of(path: Any, name: str) -> Path:
     if not isinstance(path, str | os.PathLike):
         raise MemlocError(f"{name} {path!r:.40} is not a path; give it as a text or a pathlib.Path")
     return Path(path)
-
-
-def techniques_of(values: Mapping[str, Any], names: Sequence[str]) -> TechniqueSettings:
-    """The techniques that were chosen, with their settings, from a function's arguments.
-
-    Raises:
-        MemlocError: If one is not possible.
-    """
-    return techniques_from({**values, "options": options_of(values["options"])}, names)
-
-
-def options_of(options: Any) -> dict[str, dict[str, Any]]:
-    """Options of techniques of other packages.
-
-    Raises:
-        MemlocError: If they are not given by the name of a technique and their own.
-    """
-    given = {} if options is None else options
-    nested = isinstance(given, Mapping) and all(isinstance(v, Mapping) for v in given.values())
-    if not nested:
-        raise MemlocError(
-            f"options {options!r:.40} is not possible; give a dict of options for each technique, "
-            "such as {'my-technique': {'depth': 2}}"
-        )
-    return {str(name): dict(values) for name, values in given.items()}
 
 
 def progress_of(progress: bool | Progress) -> Progress:

@@ -13,30 +13,14 @@ from torch import nn
 
 import memloc
 from memloc.analysis.windows import chosen_windows
-from memloc.api.arguments import (
-    COLUMNS,
-    in_words,
-    names_of,
-    progress_of,
-    sizes_of,
-    spoken,
-    techniques_of,
-)
+from memloc.api.arguments import COLUMNS, group_of, in_words, progress_of, spoken
 from memloc.api.possible import sort_out
 from memloc.api.prepared import Opened, opened, training_of
 from memloc.api.result import NO_OLD_CLASS, Result
+from memloc.api.running import Techniques
 from memloc.api.tabular import Data, Values, given_examples
-from memloc.config import (
-    DEFAULT_TECHNIQUES,
-    Norm,
-    Objective,
-    PairFormat,
-    RetrainedTail,
-    TechniqueSettings,
-    TrainingConfig,
-    Unit,
-    Windows,
-)
+from memloc.config import DEFAULT_TECHNIQUES, PairFormat, TechniqueSettings, Training, Windows
+from memloc.engine.complete import choose_techniques
 from memloc.engine.experiment import with_texts
 from memloc.engine.job import Job, peak_memory
 from memloc.engine.progress import Progress
@@ -71,28 +55,11 @@ def localise(
     suspects: Values | None = None,
     pairs: PairFormat = "native",
     blocks: str | None = None,
-    max_tokens: int | None = None,
-    learning_rate: float | None = None,
-    batch_size: int | None = None,
-    epochs: int | None = None,
+    training: Training | Mapping[str, Any] | None = None,
     seed: int = 1,
-    methods: str | Sequence[str] | None = None,
-    window_sizes: int | str | Sequence[int] | None = None,
-    unit: Unit = "layer",
-    retrain_epochs: int = 5,
-    retrain_tail: RetrainedTail = "norm+head",
-    frozen_dropout: bool = False,
-    gradient_objective: Objective = "nll",
-    gradient_norm: Norm = "L1",
-    keep_clean: bool = False,
-    undivided: bool = False,
-    per_example: bool = False,
-    probe_seeds: int = 5,
-    probe_epochs: int = 100,
-    shapley_error: float = 0.01,
-    shapley_orders: int = 400,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    cache_memory: str | int = "1GB",
+    techniques: Techniques | None = None,
+    windows: Windows | Mapping[str, Any] | None = None,
+    cache_memory: str | int | None = None,
     explain: bool | None = None,
     progress: bool | Progress = True,
 ) -> Result:
@@ -121,36 +88,21 @@ def localise(
             one is unknown.
         pairs: native: the tokeniser's way of encoding two texts; joined: one text, the paper's.
         blocks: Path of the layer stack, if it is ambiguous.
-        max_tokens: Longer texts are cut.
-        learning_rate: For retraining windows.
-        batch_size: Examples per step of retraining.
-        epochs: For the head that is put on `pretrained`.
+        training: For retraining windows, and for the head that is put on `pretrained`: a
+            `memloc.Training`, or a dict; what it does not say is what suits the model.
         seed: Chooses clean examples, and the order of retraining.
-        methods: Techniques; None takes the usual four.
-        window_sizes: Sizes of the windows to change; None takes all.
-        unit: What of a layer is changed: all of it, its `attention`, or the rest, its `mlp`.
-        retrain_epochs: Passes over the clean data per window.
-        retrain_tail: What learns beside the window.
-        frozen_dropout: Dropout in frozen layers too.
-        gradient_objective: What is differentiated.
-        gradient_norm: Norm per layer.
-        keep_clean: Do not subtract the gradient of clean examples.
-        undivided: Do not divide by the norm in the frozen model; then gradients need no
-            `pretrained`.
-        per_example: Also gradient weights of every noisy example.
-        probe_seeds: Probes per layer.
-        probe_epochs: Passes over the states.
-        shapley_error: Standard error of Shapley values to stop at.
-        shapley_orders: Orders of the layers to draw at most.
-        options: Of techniques of other packages, by name.
-        cache_memory: States that retraining keeps in memory; more go to a temporary file.
+        techniques: Names or techniques with their settings, such as
+            `["swapping", memloc.Retraining(epochs=3)]`; None takes the usual four.
+        windows: Which windows of layers are changed: a `memloc.Windows`, or a dict.
+        cache_memory: States that retraining keeps in memory, such as "2GB"; more go to a temporary
+            file.
         explain: Follow noisy examples through the layers; None: if it is possible.
         progress: Show how far it is.
 
     Example:
         >>> result = memloc.localise(
         ...     memorised=model_m, original=model_o, tokenizer=tok, data=df, original_label="gold",
-        ...     methods="swapping", progress=False,
+        ...     techniques="swapping", progress=False,
         ... )
         >>> result.layers.columns.tolist()
         ['technique', 'layer', 'weight', 'spread']
@@ -162,12 +114,11 @@ def localise(
             possible.
     """
     with spoken(names=COLUMNS):
-        names = DEFAULT_TECHNIQUES if methods is None else names_of(methods)
-        techniques = techniques_of(locals(), names)
-        windows = Windows.make(sizes=sizes_of(window_sizes), unit=unit)
-        chosen, broken = make_usable(techniques)
+        settings_by_name = choose_techniques(techniques, {}, DEFAULT_TECHNIQUES)
+        changed = Windows(**group_of(Windows, windows, "windows"))
+        chosen, broken = make_usable(settings_by_name)
         shown = progress_of(progress)
-        training = training_of(pretrained, learning_rate, batch_size, epochs, max_tokens)
+        trained = training_of(pretrained, training)
         examples = given_examples(data, text, pair, label, original_label, suspects)
         roles = {"memorised": memorised, "original": original, "near_ceiling": near_ceiling}
         with opened(
@@ -177,20 +128,20 @@ def localise(
             examples,
             pairs,
             blocks,
-            training,
+            trained,
             seed,
             cache_memory,
-            windows,
+            changed,
         ) as found:
-            chosen_windows(found.context.n_layers, windows.sizes)
-            check_unit(chosen, unit, found.context.model("memorised").unit_problem)
+            chosen_windows(found.context.n_layers, changed.sizes)
+            check_unit(chosen, changed.unit, found.context.model("memorised").unit_problem)
             possible, skipped = sort_out(chosen, found)
-            explanations, unexplained = _explanations(explain, found, techniques)
+            explanations, unexplained = _explanations(explain, found, settings_by_name)
             left_out = (f"no {name}: {why}" for name, why in skipped.items())
             for sentence in (*found.cautions, *broken, *left_out):
                 shown.note(in_words(sentence))
             tables, failures = _compute(found, [*possible, *explanations], shown)
-        settings = _settings(found, training, windows, seed, possible, explain, pairs, blocks)
+        settings = _settings(found, trained, changed, seed, possible, explain, pairs, blocks)
         return _result(
             found, tables, possible, settings, skipped, [*broken, *failures], unexplained
         )
@@ -262,7 +213,7 @@ def _cost(technique: Technique, context: Context) -> float:
 
 def _settings(
     found: Opened,
-    training: TrainingConfig,
+    training: Training,
     windows: Windows,
     seed: int,
     techniques: Sequence[Technique],

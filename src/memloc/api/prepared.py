@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from memloc.api.arguments import COLUMNS, bytes_of, checked_seed, spoken
+from memloc.api.arguments import COLUMNS, checked_seed, group_of, spoken
 from memloc.api.models import (
     adapter_parameters,
     check_distinct,
@@ -34,7 +34,7 @@ from memloc.api.tokenisers import (
     padding_caution,
 )
 from memloc.api.untouched import own_settings, untouched
-from memloc.config import PairFormat, TrainingConfig, Windows
+from memloc.config import Engine, PairFormat, Training, Windows
 from memloc.data.encode import Encoded, encode
 from memloc.engine.localisation import class_numbers
 from memloc.engine.plan import FROZEN_SEED
@@ -42,7 +42,7 @@ from memloc.errors import DataError
 from memloc.models.blocks import BlockModel
 from memloc.models.names import Role, StatesOf
 from memloc.models.states import predict_logits, states_of
-from memloc.techniques.base import Context, TechniqueFailed
+from memloc.techniques.base import CACHE_MEMORY, Context, TechniqueFailed
 from memloc.training.learners import HeadOnly
 from memloc.training.loop import TrainingData, fine_tune
 
@@ -72,23 +72,21 @@ def prepare(
     suspects: Values | None = None,
     pairs: PairFormat = "native",
     blocks: str | None = None,
-    max_tokens: int | None = None,
-    learning_rate: float | None = None,
-    batch_size: int | None = None,
-    epochs: int | None = None,
+    training: Training | Mapping[str, Any] | None = None,
+    windows: Windows | Mapping[str, Any] | None = None,
     seed: int = 1,
-    cache_memory: str | int = "1GB",
+    cache_memory: str | int | None = None,
 ) -> Iterator[Context]:
-    """Models and data in the form that `memloc.api.single` take; arguments as for `localise`.
+    """Models and data in the form that techniques take; arguments as for `localise`.
 
     Inside the ``with`` the models belong to memloc; afterwards they are as they were.
 
     Example:
         >>> models = {"memorised": model_m, "original": model_o}
         >>> with memloc.prepare(
-        ...     **models, tokenizer=tok, data=df, original_label="gold"
+        ...     **models, tokenizer=tok, data=df, original_label="gold", windows={"sizes": [1]}
         ... ) as context:
-        ...     found = memloc.api.single.swapping(context, window_sizes=[1])
+        ...     found = memloc.Swapping().localise(context)
         >>> found.windows["size"].tolist()
         [1, 1, 1, 3]
 
@@ -96,11 +94,21 @@ def prepare(
         MemlocError: If models, tokeniser and data do not fit each other.
     """
     with spoken(names=COLUMNS):
-        training = training_of(pretrained, learning_rate, batch_size, epochs, max_tokens)
+        trained = training_of(pretrained, training)
+        changed = Windows(**group_of(Windows, windows, "windows"))
         examples = given_examples(data, text, pair, label, original_label, suspects)
         roles = {"memorised": memorised, "original": original, "near_ceiling": near_ceiling}
         with opened(
-            roles, pretrained, tokenizer, examples, pairs, blocks, training, seed, cache_memory
+            roles,
+            pretrained,
+            tokenizer,
+            examples,
+            pairs,
+            blocks,
+            trained,
+            seed,
+            cache_memory,
+            changed,
         ) as found:
             yield found.context
 
@@ -130,20 +138,12 @@ class Opened:
         return "original_label" not in self.context.examples.columns
 
 
-def training_of(
-    pretrained: Any,
-    learning_rate: float | None,
-    batch_size: int | None,
-    epochs: int | None,
-    max_tokens: int | None,
-) -> TrainingConfig:
-    """How windows are retrained and a head is put on θ_P."""
+def training_of(pretrained: Any, training: Any) -> Training:
+    """How windows are retrained and a head is put on θ_P: what suits it, unless it was given."""
     from memloc.models.names import known_training
 
     known = known_training(str(pretrained)) if isinstance(pretrained, str | Path) else {}
-    return TrainingConfig.make(**known).replace(
-        learning_rate=learning_rate, batch_size=batch_size, epochs=epochs, max_tokens=max_tokens
-    )
+    return Training(**{**known, **group_of(Training, training, "training")})
 
 
 @contextmanager
@@ -154,9 +154,9 @@ def opened(
     examples: pd.DataFrame,
     pairs: PairFormat,
     blocks: str | None,
-    training: TrainingConfig,
+    training: Training,
     seed: int,
-    cache_memory: str | int,
+    cache_memory: str | int | None,
     windows: Windows | None = None,
 ) -> Iterator[Opened]:
     """Open the models and check everything; all is restored at the end, also after Ctrl-C.
@@ -173,7 +173,8 @@ def opened(
         cache_memory: Upper limit of states that are kept in memory.
         windows: Which windows of layers are changed.
     """
-    seed, memory = checked_seed(seed), bytes_of(cache_memory)
+    memory = Engine(cache_memory=cache_memory).cache_memory
+    memory, seed = CACHE_MEMORY if memory is None else memory, checked_seed(seed)
     check_pairs(pairs)
     found = {
         role: unwrap(model, role)
@@ -275,7 +276,7 @@ def _context(
     layers: dict[str, BlockModel],
     examples: pd.DataFrame,
     encoded: Encoded,
-    training: TrainingConfig,
+    training: Training,
     seed: int,
     memory: int,
     windows: Windows | None,

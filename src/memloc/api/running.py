@@ -3,170 +3,86 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memloc.api.arguments import (
-    bytes_of,
-    checked_workers,
-    names_of,
-    path_of,
-    progress_of,
-    seeds_of,
-    sizes_of,
-    spoken,
-    techniques_of,
-)
+from memloc import config
+from memloc.api.arguments import group_of, path_of, progress_of, spoken
 from memloc.api.result import Result
 from memloc.api.tabular import Data, as_frame, run_table
-from memloc.config import (
-    DEFAULT_TECHNIQUES,
-    DataConfig,
-    Device,
-    Dtype,
-    GeneralisationConfig,
-    ModelConfig,
-    Norm,
-    Objective,
-    PairFormat,
-    RetrainedTail,
-    RunConfig,
-    TrainingConfig,
-    Unit,
-    Windows,
-)
+from memloc.config import Columns, Device, Engine, Generalisation, Model, Training, Windows
 from memloc.engine.progress import Progress
-from memloc.errors import DataError, MemlocError, StoreError
+from memloc.errors import DataError, StoreError
+
+if TYPE_CHECKING:
+    from memloc.techniques import Technique
+
+Techniques = str | Iterable["str | Technique"] | Mapping[str, Mapping[str, Any]]
+"""Names, technique objects, or settings by name."""
 
 
 def run(
-    model: str | Path = "minilm",
+    model: str | Path | Model = "minilm",
     task: Data = "questions",
     *,
     texts: Sequence[str] | None = None,
     text_pairs: Sequence[str] | None = None,
     labels: Sequence[Any] | None = None,
     original_labels: Sequence[Any] | None = None,
-    data_dir: str | Path | None = None,
     validation: Data | None = None,
-    text_column: str | None = None,
-    pair_column: str | None = None,
-    label_column: str | None = None,
-    original_label_column: str | None = None,
-    limit: int | None = None,
-    binarise: bool = False,
-    noise: float = 0.15,
-    data_seed: int = 1,
-    blocks: str | None = None,
-    pairs: PairFormat = "joined",
-    trust_remote_code: bool = False,
-    max_tokens: int | None = None,
+    data: config.Data | Mapping[str, Any] | None = None,
+    training: Training | Mapping[str, Any] | None = None,
     seeds: int | str | Sequence[int] = 1,
-    epochs: int | None = None,
-    learning_rate: float | None = None,
-    batch_size: int | None = None,
-    micro_batch_size: int | None = None,
-    dtype: Dtype = "float32",
-    device: Device = "auto",
-    methods: str | Sequence[str] = DEFAULT_TECHNIQUES,
-    window_sizes: int | str | Sequence[int] | None = None,
-    unit: Unit = "layer",
-    retrain_epochs: int = 5,
-    retrain_tail: RetrainedTail = "norm+head",
-    frozen_dropout: bool = False,
-    gradient_objective: Objective = "nll",
-    gradient_norm: Norm = "L1",
-    keep_clean: bool = False,
-    undivided: bool = False,
-    per_example: bool = False,
-    probe_seeds: int = 5,
-    probe_epochs: int = 100,
-    shapley_error: float = 0.01,
-    shapley_orders: int = 400,
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    cache_memory: str | int = "1GB",
-    low_memory: bool = False,
+    techniques: Techniques | None = None,
+    windows: Windows | Mapping[str, Any] | None = None,
     explain: bool | None = None,
+    generalisation: bool | Generalisation | Mapping[str, Any] = False,
     checkpoints: int | str | None = None,
-    generalisation: bool = False,
-    splits: int = 30,
-    split_epochs: int = 10,
-    split_rate: float | None = None,
-    stop_at_error: float | None = None,
+    device: Device = "auto",
     runs: str | Path = "runs",
     workers: int | None = None,
+    cache_memory: str | int | None = None,
+    low_memory: bool = False,
     progress: bool | Progress = True,
 ) -> Result:
     """Flip labels, fine-tune, and find the layers that hold the flipped labels.
 
-    The same as `memloc run`, with the same numbers: every argument is an option there. What was
-    computed before is reused; after an interruption, the same call goes on.
+    The same as `memloc run`, with the same numbers. What was computed before is reused; after an
+    interruption, the same call goes on. `memloc settings` lists all settings.
 
     Args:
-        model: A name from `memloc models list`, a hub name, or a directory.
+        model: A name from `memloc models list`, a hub name, a directory, or a `memloc.Model`.
         task: A built-in task, a task of the paper, a file, a data frame, a `datasets.Dataset`,
             lists by column name, or a list of dicts.
         texts: With `labels`, instead of a task: one text per example.
         text_pairs: Second texts.
         labels: One label per example.
         original_labels: The correct labels, if the noise is known.
-        data_dir: Folder with local copies of the paper tasks.
         validation: Validation examples; by default a fifth of the others is set aside.
-        text_column: Column with the text.
-        pair_column: Column with a second text.
-        label_column: Column with the label.
-        original_label_column: Correct labels, if the noise is known.
-        limit: Training examples to use (stratified).
-        binarise: Keep only the two most frequent classes.
-        noise: Share of the labels to flip.
-        data_seed: Decides whose label flips.
-        blocks: Path of the layer stack, if it is ambiguous.
-        pairs: joined: one text with a separator (the paper); native: the tokeniser's way.
-        trust_remote_code: Run code that a hub model brings along.
-        max_tokens: Longer texts are cut.
+        data: Columns, number of examples, label noise: a `memloc.Data`, or a dict of its settings.
+        training: A `memloc.Training`, or a dict; what it does not say is what suits the model.
         seeds: Model seeds.
-        epochs: Passes over the data; None takes what suits the model, also for the next two.
-        learning_rate: Peak learning rate.
-        batch_size: Examples per step.
-        micro_batch_size: Accumulate gradients in parts of this size.
-        dtype: Of matrix products; weights stay float32.
-        device: Where to compute.
-        methods: Techniques.
-        window_sizes: Sizes of the windows to change; None takes all.
-        unit: What of a layer is changed: all of it, its `attention`, or the rest, its `mlp`.
-        retrain_epochs: Passes over the clean data per window.
-        retrain_tail: What learns beside the window.
-        frozen_dropout: Dropout in frozen layers too.
-        gradient_objective: What is differentiated.
-        gradient_norm: Norm per layer.
-        keep_clean: Do not subtract the gradient of clean examples.
-        undivided: Do not divide by the norm in the frozen model.
-        per_example: Also gradient weights of every noisy example.
-        probe_seeds: Probes per layer.
-        probe_epochs: Passes over the states.
-        shapley_error: Standard error of Shapley values to stop at.
-        shapley_orders: Orders of the layers to draw at most.
-        options: Of techniques of other packages, by name (`--set`).
-        cache_memory: States a process keeps in memory; more go to a file.
-        low_memory: Layers of θ_O stay in a file until needed.
+        techniques: Names or techniques with their settings, such as
+            `["swapping", memloc.Retraining(epochs=3)]`; None takes the usual four.
+        windows: Which windows of layers are changed: a `memloc.Windows`, or a dict.
         explain: Follow noisy examples through the layers; None: if it is possible.
+        generalisation: Also train on random halves; a `memloc.Generalisation`, or a dict, says how.
         checkpoints: Epochs at which to look at the models on their way: how many, or `every_epoch`.
-        generalisation: Also train on random halves.
-        splits: Random halves.
-        split_epochs: Passes over each half.
-        split_rate: Learning rate on halves.
-        stop_at_error: No more halves once the standard error of the score is below this.
+        device: Where to compute.
         runs: Folder for the store and the results.
         workers: Processes, each with one thread; None takes one per core.
+        cache_memory: States a process keeps in memory, such as "2GB"; more go to a file.
+        low_memory: Layers of θ_O stay in a file until they are needed.
         progress: Show how far it is.
 
     Example:
         >>> result = memloc.run(
-        ...     "path/to/model", df[["text", "gold"]], label_column="gold", noise=0.2, epochs=1,
-        ...     methods="swapping", explain=False, workers=1, progress=False,
+        ...     "path/to/model", df[["text", "gold"]], data={"label_column": "gold", "noise": 0.2},
+        ...     training=memloc.Training(epochs=1), techniques="swapping", explain=False, workers=1,
+        ...     progress=False,
         ... )
         >>> result.techniques
         ('swapping',)
@@ -175,79 +91,54 @@ def run(
         MemlocError: If something that was given cannot be used.
     """
     from memloc.api.experiments import run as run_experiment
-    from memloc.models.names import known_training
+    from memloc.engine.complete import complete_run
 
     files: dict[str, str] = {}
     with spoken(files):
-        techniques = techniques_of(locals(), names_of(methods))
-        windows = Windows.make(sizes=sizes_of(window_sizes), unit=unit)
-        folder, processes = path_of(runs, "runs"), checked_workers(workers)
-        halves = GeneralisationConfig.make(
-            splits=splits,
-            epochs=split_epochs,
-            learning_rate=split_rate,
-            standard_error=stop_at_error,
+        engine = Engine(
+            runs=path_of(runs, "runs"),
+            workers=workers,
+            cache_memory=cache_memory,
+            low_memory=low_memory,
         )
-        if not generalisation and halves != GeneralisationConfig():
-            raise MemlocError(
-                "splits, split_epochs, split_rate and stop_at_error have no effect without "
-                "generalisation=True; add it, or leave them out"
-            )
-        memory = bytes_of(cache_memory)
         lists = {
             "text": texts, "text_pair": text_pairs, "label": labels,
             "original_label": original_labels,
         }  # fmt: skip
-        columns = {
-            "text_column": text_column, "pair_column": pair_column,
-            "label_column": label_column, "original_label_column": original_label_column,
-        }  # fmt: skip
-        data, columns, validation_file = _data(task, lists, validation, columns, folder)
+        given = group_of(config.Data, data, "data")
+        columns = {name: given.get(name) for name in Columns.model_fields}
+        place, columns, validation_file = _data(task, lists, validation, columns, engine.runs)
         # The user knows nothing of the files that data in memory are written to.
-        if not isinstance(task, str | Path) or data != str(task):
-            files[data] = "task"
+        if not isinstance(task, str | Path) or place != str(task):
+            files[place] = "task"
         if not isinstance(validation, str | Path | None):
             files[str(validation_file)] = "validation"
-        config = RunConfig.make(
-            data=DataConfig.make(
-                task=data,
-                data_dir=None if data_dir is None else path_of(data_dir, "data_dir"),
-                validation=validation_file,
-                **columns,
-                limit=limit,
-                binarise=binarise,
-                noise=noise,
-                seed=data_seed,
-            ),
-            model=ModelConfig.make(
-                name=str(model),
-                blocks=blocks,
-                pair_format=pairs,
-                trust_remote_code=trust_remote_code,
-            ),
-            training=TrainingConfig.make(**known_training(str(model))).replace(
-                epochs=epochs,
-                learning_rate=learning_rate,
-                batch_size=batch_size,
-                micro_batch_size=micro_batch_size,
-                max_tokens=max_tokens,
-                dtype=dtype,
-            ),
-            seeds=seeds_of(seeds),
-            techniques=techniques,
-            windows=windows,
-            explain=explain,
-            checkpoints=checkpoints,
-            generalisation=halves if generalisation else None,
-            device=device,
+        if validation_file is not None:
+            given["validation"] = validation_file
+        halves = generalisation
+        if not isinstance(generalisation, bool):
+            halves = group_of(Generalisation, generalisation, "generalisation")
+        settings = complete_run(
+            {
+                "data": {**given, **columns, "task": place},
+                "model": model.given() if isinstance(model, Model) else {"name": str(model)},
+                "training": group_of(Training, training, "training"),
+                "seeds": seeds,
+                "techniques": techniques,
+                "windows": group_of(Windows, windows, "windows"),
+                "explain": explain,
+                "generalisation": halves,
+                "checkpoints": checkpoints,
+                "device": device,
+            }
         )
         return run_experiment(
-            config,
-            folder,
-            processes,
+            settings,
+            engine.runs,
+            engine.workers,
             progress_of(progress),
-            cache_memory=memory,
-            low_memory=low_memory,
+            cache_memory=engine.cache_memory,
+            low_memory=engine.low_memory,
         )
 
 

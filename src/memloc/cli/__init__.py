@@ -15,18 +15,14 @@ from typing import Annotated, Any
 
 import typer
 
-from memloc.cli.claims import agreement_command, claims_command
-from memloc.cli.control import control_command
-from memloc.cli.figures import figures_command
-from memloc.cli.localise import localise_command
-from memloc.cli.options import Blocks, Json, TrustCode
-from memloc.cli.output import STOPPED, make_console, print_json
-from memloc.cli.report import report_command
-from memloc.cli.run import run_command
+from memloc.cli.experiments import add_experiments
+from memloc.cli.listings import add_listings
+from memloc.cli.options import spell
+from memloc.cli.output import STOPPED
+from memloc.cli.results import add_results
 from memloc.cli.status import status_command
 from memloc.cli.store import store_app
 from memloc.cli.sweep import sweep_command
-from memloc.config import ModelConfig
 from memloc.errors import MemlocError
 
 # Typer does not name the class of its complaints, which may be its own or click's.
@@ -39,70 +35,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")
-app.command("run")(run_command)
-app.command("localise")(localise_command)
-app.command("control")(control_command)
+add_experiments(app)
 app.command("sweep")(sweep_command)
 app.command("status")(status_command)
-app.command("claims")(claims_command)
-app.command("agreement")(agreement_command)
-app.command("report")(report_command)
-app.command("figures")(figures_command)
-app.add_typer(models_app, name="models", no_args_is_help=True)
+add_results(app)
+add_listings(app)
 app.add_typer(store_app, name="store", no_args_is_help=True)
-
-
-@app.command("tasks")
-def tasks_command(as_json: Json = False) -> None:
-    """List the built-in tasks and those of the paper."""
-    from memloc.data.load import named_tasks
-    from memloc.report.listings import show_tasks
-
-    tasks = list(named_tasks().values())
-    if as_json:
-        print_json([task.facts() for task in tasks])
-        return
-    show_tasks(tasks, make_console())
-
-
-@app.command("techniques")
-def techniques_command(as_json: Json = False) -> None:
-    """List the techniques, also those that other packages bring."""
-    from memloc.report.listings import list_techniques, show_techniques
-
-    techniques = list_techniques()
-    if as_json:
-        print_json(techniques)
-        return
-    show_techniques(techniques, make_console())
-
-
-@models_app.command("list")
-def models_list_command() -> None:
-    """List the models that have a short name."""
-    from memloc.report.listings import show_models
-
-    show_models(make_console())
-
-
-@models_app.command("check")
-def models_check_command(
-    name: Annotated[str, typer.Argument(help="A known name, a hub name or a directory.")],
-    blocks: Blocks = None,
-    trust_remote_code: TrustCode = False,
-    as_json: Json = False,
-) -> None:
-    """Show what memloc finds in a model: its layers, its parameters, which short cuts are valid."""
-    from memloc.models.check import check_model, show_check
-
-    found = check_model(
-        ModelConfig.make(name=name, blocks=blocks, trust_remote_code=trust_remote_code)
-    )
-    if as_json:
-        print_json(found)
-    else:
-        show_check(found, make_console())
 
 
 @app.callback(invoke_without_command=True)
@@ -132,7 +70,7 @@ def main() -> None:
     except UsageError as error:
         _complain_of_usage(error)
     except MemlocError as error:
-        _complain(str(error), 2)
+        _complain(error.spelled(spell), 2)
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         _complain(f"{error.strerror or error}{where}; check the path and its permissions", 2)

@@ -1,26 +1,41 @@
-"""Options that several commands share, and how their values are read."""
+"""Options of the command line, made from the fields of the settings.
+
+A command that takes settings is a function of them: `with_settings` makes its options. Settings
+that are often used have a short option; every one has a long one, `--training.warmup 0.2`, also
+those of techniques, `--retraining.epochs 3`. What `--config` names comes first, options win.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
 
 import typer
+from typer.core import TyperCommand
 
 from memloc.config import (
-    Device,
-    Dtype,
-    Norm,
-    Objective,
-    RetrainedTail,
-    TechniqueSettings,
-    Unit,
+    ControlRun,
+    Engine,
+    Localisation,
+    Run,
+    Setting,
+    Settings,
+    put,
+    settings_in,
+    write_value,
 )
-from memloc.errors import MemlocError
+from memloc.errors import ConfigError, nearest
 
-DATA, MODEL, TRAINING, TECHNIQUES = "Data", "Model", "Training", "Techniques"
-EXPLANATION = "Explanation"
+PANELS = {
+    **{"data": "Data", "model": "Model", "training": "Training", "seeds": "Training"},
+    **{"seed": "Training", "control": "Training", "auxiliary": "Data", "auxiliary_limit": "Data"},
+    **{"tasks": "Data", "held_back": "Data", "layers": "Model", "engine": None, "device": None},
+    **{"explain": "Explanation", "generalisation": "Explanation", "checkpoints": "Explanation"},
+    **{"memorised": "Model", "original": "Model", "pretrained": "Model", "near_ceiling": "Model"},
+}
+"""Headings of the help page by group or setting; others are with the techniques."""
 
 
 def option(flag: str, help: str, panel: str | None = None, show_default: bool = True) -> Any:
@@ -28,231 +43,212 @@ def option(flag: str, help: str, panel: str | None = None, show_default: bool = 
     return typer.Option(flag, help=help, rich_help_panel=panel, show_default=show_default)
 
 
-Json = Annotated[bool, option("--json", "Print the result as JSON.")]
-DeviceOption = Annotated[Device, option("--device", "Where to compute.")]
-DtypeOption = Annotated[
-    Dtype, option("--dtype", "Of matrix products; weights stay float32.", TRAINING)
-]
-Blocks = Annotated[
-    str | None, option("--blocks", "Path of the layer stack, if it is ambiguous.", MODEL)
-]
-TrustCode = Annotated[
-    bool, option("--trust-remote-code", "Run code that a hub model brings along.", MODEL)
-]
-TextColumn = Annotated[str | None, option("--text-column", "Column with the text.", DATA)]
-PairColumn = Annotated[str | None, option("--pair-column", "Column with a second text.", DATA)]
-LabelColumn = Annotated[str | None, option("--label-column", "Column with the label.", DATA)]
-OriginalColumn = Annotated[
-    str | None,
-    option("--original-label-column", "Correct labels, if the noise is known.", DATA),
-]
-MaxTokens = Annotated[int | None, option("--max-tokens", "Longer texts are cut.", MODEL)]
-
-WindowSizes = Annotated[
-    str | None,
-    option("--window-sizes", "Sizes of the windows to change, such as 1-3,6 (default: all).",
-           TECHNIQUES),
-]  # fmt: skip
-UnitOption = Annotated[
-    Unit,
-    option("--unit", "What of a layer to change: all, its attention, or the rest.", TECHNIQUES),
-]
-RetrainEpochs = Annotated[
-    int, option("--retrain-epochs", "Passes over the clean data per window.", TECHNIQUES)
-]
-RetrainTail = Annotated[
-    RetrainedTail,
-    option("--retrain-tail", "What learns beside the window.", TECHNIQUES),
-]
-FrozenDropout = Annotated[
-    bool, option("--frozen-dropout", "Dropout in frozen layers too: slower.", TECHNIQUES)
-]
-GradientObjective = Annotated[
-    Objective, option("--gradient-objective", "What is differentiated.", TECHNIQUES)
-]
-GradientNorm = Annotated[Norm, option("--gradient-norm", "Norm per layer.", TECHNIQUES)]
-KeepClean = Annotated[
-    bool, option("--keep-clean", "Do not subtract the gradient of clean examples.", TECHNIQUES)
-]
-Undivided = Annotated[
-    bool, option("--undivided", "Do not divide by the norm in the frozen model.", TECHNIQUES)
-]
-PerExample = Annotated[
-    bool, option("--per-example", "Also gradient weights of every noisy example.", TECHNIQUES)
-]
-ProbeSeeds = Annotated[int, option("--probe-seeds", "Probes per layer.", TECHNIQUES)]
-ProbeEpochs = Annotated[int, option("--probe-epochs", "Passes over the states.", TECHNIQUES)]
-ShapleyError = Annotated[
-    float, option("--shapley-error", "Standard error of Shapley values to stop at.", TECHNIQUES)
-]
-ShapleyOrders = Annotated[
-    int, option("--shapley-orders", "Orders of the layers to draw at most.", TECHNIQUES)
-]
-Set = Annotated[
-    list[str] | None,
-    option(
-        "--set", "NAME.KEY=VALUE: option of a technique from another package.", TECHNIQUES, False
-    ),
-]
-CacheMemory = Annotated[
-    str,
-    option("--cache-memory", "States a process keeps in memory; more go to a file.", TECHNIQUES),
-]
-LowMemory = Annotated[
-    bool,
-    option("--low-memory", "Layers of θ_O stay in a file until needed; same results.", TECHNIQUES),
-]
-
-Explain = Annotated[
-    bool | None,
-    option(
-        "--explain/--no-explain",
-        "Follow noisy examples through the layers: centroids, class probes (default: if possible).",
-        EXPLANATION,
-        False,
-    ),
+ConfigFile = Annotated[
+    Path | None,
+    option("--config", "Settings from a YAML file, or settings.json of a result."),
 ]
 
 
-def techniques_from(values: Mapping[str, Any], names: Sequence[str]) -> TechniqueSettings:
-    """The techniques that were chosen, with their settings, from a command's arguments.
+class SettingsCommand(TyperCommand):
+    """A command whose options are settings; it reads and completes them before it is called."""
 
-    Raises:
-        MemlocError: If there are settings of a technique that was not chosen.
-    """
-    own: TechniqueSettings = {
-        "retraining": {
-            "epochs": values["retrain_epochs"],
-            "tail": values["retrain_tail"],
-            "frozen_dropout": values["frozen_dropout"],
-        },
-        "gradients": {
-            "objective": values["gradient_objective"],
-            "norm": values["gradient_norm"],
-            "subtract_clean": not values["keep_clean"],
-            "divide_by_frozen": not values["undivided"],
-            "per_example": values["per_example"],
-        },
-        "probing": {"seeds": values["probe_seeds"], "epochs": values["probe_epochs"]},
-        "shapley": {"standard_error": values["shapley_error"], "orders": values["shapley_orders"]},
-    }
-    further = values.get("options") or parse_set(values.get("set_option") or [])
-    for name in further:
-        if name not in names:
-            raise MemlocError(f"--set {name!r} is not among the techniques: {', '.join(names)}")
-    chosen = {name: {**own.get(name, {}), **further.get(name, {})} for name in names}
-    if "probing" not in names:
-        chosen["class_probes"] = own["probing"]
-    return chosen
+    settings: ClassVar[dict[str, Setting]]
+    """By path."""
+    complete: ClassVar[Callable[[dict[str, Any]], Settings]]
+    part: ClassVar[str | None]
+    """Where the settings are in settings.json, if they are not all of it."""
 
-
-def parse_sizes(text: str | None) -> tuple[int, ...] | None:
-    """`1-3,6` as numbers.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    if text is None:
-        return None
-    sizes: set[int] = set()
-    for part in text.split(","):
-        ends = part.strip().split("-")
-        if not 1 <= len(ends) <= 2 or not all(end.isdecimal() and len(end) < 6 for end in ends):
-            raise MemlocError(f"--window-sizes {text!r} is not a list of sizes such as 1-3,6")
-        low, high = int(ends[0]), int(ends[-1])
-        if not 1 <= low <= high:
-            raise MemlocError(
-                f"--window-sizes {text!r} is out of range; sizes are 1 or more, such as 1-3,6"
-            )
-        sizes |= set(range(low, high + 1))
-    return tuple(sorted(sizes))
-
-
-def parse_set(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """`name.key=value` by name and key; a value is JSON, or else a text.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    options: dict[str, dict[str, Any]] = {}
-    for text in texts:
-        where, equals, value = text.partition("=")
-        name, dot, key = where.strip().rpartition(".")
-        if not (equals and dot and name and key):
-            raise MemlocError(f"--set {text!r} is not of the form NAME.KEY=VALUE")
-        of_technique = options.setdefault(name, {})
-        try:
-            of_technique[key] = json.loads(value)
-        except json.JSONDecodeError:
-            of_technique[key] = value
-    return options
-
-
-def parse_bytes(text: str, flag: str = "--cache-memory") -> int:
-    """`500MB` or `2GB` as bytes.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
-    try:
-        size = float(number) * units[unit]
-        if not 0 <= size < 2**60:
-            raise ValueError(text)
-    except (KeyError, ValueError):
-        raise MemlocError(f"{flag} {text!r} is not a size such as 500MB or 2GB") from None
-    return int(size)
-
-
-def check_workers(workers: int | None) -> None:
-    """At least one.
-
-    Raises:
-        MemlocError: If there are fewer.
-    """
-    if workers is not None and workers < 1:
-        raise MemlocError(f"--workers {workers} is not possible; give 1 or more")
-
-
-def parse_checkpoints(text: str | None) -> int | str | None:
-    """`5` as a number; words as they are, since the settings know which are possible."""
-    return int(text) if text is not None and text.strip().isdecimal() else text
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """`1,2,3` as numbers.
-
-    Raises:
-        MemlocError: If it is something else.
-    """
-    try:
-        seeds = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise MemlocError(
-            f"--seeds {text!r} is not a list of whole numbers such as 1,2,3"
-        ) from None
-    if len(set(seeds)) < len(seeds) or min(seeds) < 0 or max(seeds) >= 2**32:
-        raise MemlocError(
-            f"--seeds {text!r} must be different numbers from 0 to {2**32 - 1}, such as 1,2,3"
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take the settings out of the arguments."""
+        words, dotted = _split_dotted(args, self.settings)
+        rest = super().parse_args(ctx, words)
+        options: dict[str, Any] = {}
+        for path, setting in self.settings.items():
+            for name, (_, off) in _flags(setting).items():
+                value = ctx.params.pop(name, None)
+                if value is not None:
+                    put(options, path, setting.read(value) if isinstance(value, str) else not off)
+        for setting, text in dotted:
+            put(options, setting.path, setting.read(text))
+        ctx.meta["settings"], ctx.meta["engine"] = self._completed(
+            ctx.params.pop("config"), options
         )
-    return seeds
+        return rest
+
+    def _completed(self, file: Path | None, options: dict[str, Any]) -> tuple[Settings, Engine]:
+        from memloc.engine.complete import merge_given
+        from memloc.engine.settings_file import read_settings
+
+        given = options
+        if file is not None:
+            given = merge_given(read_settings(file, type(self).part), options)
+        engine = Engine(**given.pop("engine", {}))
+        return type(self).complete(given), engine
 
 
-def parse_names(text: str) -> tuple[str, ...]:
-    """`a,b` as names of techniques, without repeats."""
-    return parse_list("--methods", text, "swapping") or ()
+def with_settings(
+    group: type[Settings],
+    complete: Callable[[dict[str, Any]], Settings],
+    *,
+    hidden: Sequence[str] = (),
+    without: Sequence[str] = (),
+    also: Mapping[str, type[Settings]] | None = None,
+    part: str | None = None,
+) -> Callable[[Callable[..., None]], tuple[Callable[..., None], type[SettingsCommand]]]:
+    """Make the options of a function `command(settings, engine, ...)`.
+
+    Args:
+        group: The settings.
+        complete: Makes them from a tree of what was given.
+        hidden: Settings whose short options are not on the help page of this command.
+        without: Settings that this command does not have.
+        also: Further groups whose settings have options here.
+        part: See `SettingsCommand`.
+    """
+    found = [*settings_in(group)]
+    further: dict[str, type[Settings]] = {**(also or {}), "engine": Engine}
+    for path, other in further.items():
+        found += settings_in(other, path)
+    settings = {one.path: one for one in found if one.path not in without}
+
+    def decorate(
+        function: Callable[..., None],
+    ) -> tuple[Callable[..., None], type[SettingsCommand]]:
+        def command(ctx: typer.Context, **values: Any) -> None:
+            rest = {name: value for name, value in values.items() if name in own}
+            function(ctx.meta["settings"], ctx.meta["engine"], **rest)
+
+        made = [p for one in settings.values() for p in _parameters(one, one.path in hidden)]
+        config = inspect.Parameter(
+            "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
+        )
+        signature = inspect.signature(function, eval_str=True)
+        own = {
+            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for name, parameter in [*signature.parameters.items()][2:]
+        }
+        context = inspect.Parameter(
+            "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+        )
+        parameters = [context, *made, *own.values(), config]
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {p.name: p.annotation for p in parameters}
+        command.__doc__ = function.__doc__
+        kind = type(
+            "Command",
+            (SettingsCommand,),
+            {"settings": settings, "complete": staticmethod(complete), "part": part},
+        )
+        return command, kind
+
+    return decorate
 
 
-def parse_list(flag: str, text: str | None, example: str) -> tuple[str, ...] | None:
-    """`a,b` as names, without repeats; None if the option was not given.
+def _flags(setting: Setting) -> dict[str, tuple[str, bool]]:
+    """The short options of a setting by the names of their parameters; True: it switches off."""
+    if setting.flag is None:
+        return {}
+    flags = dict.fromkeys((setting.flag.name, *setting.flag.former), False)
+    if setting.is_switch and setting.default is None:
+        flags[f"--no-{setting.flag.name[2:]}"] = True
+    return {f"setting{flag.replace('-', '_')}": (flag, off) for flag, off in flags.items()}
+
+
+def _parameters(setting: Setting, hidden: bool) -> Iterator[inspect.Parameter]:
+    """The short options of a setting; those that had other names once are hidden."""
+    group = setting.path.partition(".")[0]
+    for name, (flag, _) in _flags(setting).items():
+        assert setting.flag is not None
+        made = typer.Option(
+            flag,
+            help=_help(setting),
+            hidden=hidden or flag != setting.flag.name or not setting.flag.shown,
+            rich_help_panel=PANELS.get(group, "Techniques"),
+            show_default=False,
+            metavar=None if setting.is_switch else _metavar(setting),
+        )
+        kind: Any = bool | None if setting.is_switch else str | None
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[kind, made],
+        )
+
+
+def _metavar(setting: Setting) -> str:
+    words = setting.type_words
+    if "|" in words:
+        return "CHOICE"
+    return {"INTEGER": "N", "INTEGER,...": "N,...", "NUMBER": "X"}.get(words, words)
+
+
+def _help(setting: Setting) -> str:
+    """What it is for, what can be chosen, and the default, unless it depends on the model."""
+    words = setting.help
+    if "|" in setting.type_words and not setting.is_switch and "INTEGER" not in setting.type_words:
+        words = f"{words.rstrip('.')}: {setting.type_words.replace('|', ', ')}."
+    default = setting.default
+    plain = isinstance(default, str | int | float | Path | tuple) and not setting.is_switch
+    if plain and default != () and not setting.path.startswith("training."):
+        words += f" \\[{write_value(default)}]"
+    return words
+
+
+def spell(path: str) -> str:
+    """A setting as an option: the short one, if there is one."""
+    groups: dict[str, type[Settings]] = {"": Run, "engine": Engine}
+    more: list[tuple[str, type[Settings]]] = [("", Localisation), ("", ControlRun)]
+    for where, group in (*groups.items(), *more):
+        for setting in settings_in(group, where):
+            if setting.path == path and setting.flag is not None:
+                return setting.flag.name
+    return f"--{path}"
+
+
+def _split_dotted(
+    args: Sequence[str], settings: Mapping[str, Setting]
+) -> tuple[list[str], list[tuple[Setting, str]]]:
+    """Arguments without long options, and the values of these."""
+    words: list[str] = []
+    dotted: list[tuple[Setting, str]] = []
+    rest = list(args)
+    while rest:
+        word = rest.pop(0)
+        flag, equals, value = word.partition("=")
+        if not flag.startswith("--") or "." not in flag:
+            words.append(word)
+            continue
+        setting = find_setting(flag[2:], settings)
+        if not equals:
+            if rest and not rest[0].startswith("--"):
+                value = rest.pop(0)
+            elif setting.is_switch:
+                value = "true"
+            else:
+                raise ConfigError("it needs a value", setting=setting.path)
+        dotted.append((setting, value))
+    return words, dotted
+
+
+def find_setting(path: str, settings: Mapping[str, Setting]) -> Setting:
+    """A setting by its dotted path; words may be joined by `-` or `_`.
 
     Raises:
-        MemlocError: If it is empty.
+        ConfigError: If there is none.
     """
-    if text is None:
-        return None
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise MemlocError(f"{flag} is empty; name at least one, such as {example}")
-    return names
+    from memloc import techniques
+
+    known = dict(settings)
+    group = path.partition(".")[0]
+    for name in (*techniques.names(), *techniques.names("explanation")):
+        if name.replace("_", "-") == group.replace("_", "-"):
+            known.update({one.path: one for one in settings_in(techniques.find(name).Config, name)})
+    for one in known.values():
+        if one.path.replace("_", "-") == path.replace("_", "-"):
+            return one
+    raise ConfigError(
+        "there is no such setting",
+        setting=path,
+        remedy=nearest(path, [one for one in known if "." in one]),
+    )

@@ -10,11 +10,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the report in a browser.")]
 
 
 def report_failures(summary: dict[str, Any]) -> None:
@@ -84,3 +88,37 @@ def _first_signal() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def write_beside(folder: Path) -> Path | None:
+    """Write the report of a finished run; if that fails, say so, as the results are there."""
+    try:
+        from memloc.report.page import write_report
+
+        return write_report(folder)
+    # Whatever it is, hours of work must not end in an error because of a page.
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        print(
+            f"memloc: no report was written ({reason}); the results are complete, "
+            f"`memloc report {folder}` tries again",
+            file=sys.stderr,
+        )
+        return None
+
+
+def tell_report(place: Path | None, console: Console, open_it: bool) -> None:
+    """The last lines: where the report is and how to open it."""
+    if place is None:
+        return
+    console.print(f"Report: {place}", soft_wrap=True, highlight=False, markup=False)
+    if not open_it:
+        console.print("  open it in a browser, or add --open", style="dim", highlight=False)
+
+
+def open_report(place: Path) -> None:
+    """Show it in the browser; say so if there is none."""
+    import webbrowser
+
+    if not webbrowser.open(place.absolute().as_uri()):
+        print(f"memloc: no browser was found; open {place} yourself", file=sys.stderr)

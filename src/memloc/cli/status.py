@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from memloc.cli.options import Json
-from memloc.cli.output import make_console, print_json
+from memloc.cli.output import Json, make_console, print_json
 
 if TYPE_CHECKING:
     from memloc.engine.status import SweepStatus

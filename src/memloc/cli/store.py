@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from memloc.cli.options import Json, option, parse_bytes
-from memloc.cli.output import interruptible, make_console, print_json
+from memloc.cli.options import option
+from memloc.cli.output import Json, interruptible, make_console, print_json
+from memloc.config import parse_bytes
+from memloc.errors import MemlocError
 
 store_app = typer.Typer(help="The store of finished work: list, verify, clean up, share.")
 Runs = Annotated[Path, option("--runs", "Folder with the results; the store is in it.")]
@@ -165,7 +167,10 @@ def import_command(
     """
     from memloc.engine.store.archive import import_archive
 
-    limit = parse_bytes(max_size, "--max-size")
+    try:
+        limit = parse_bytes(max_size)
+    except ValueError as error:
+        raise MemlocError(str(error), setting="max-size", value=max_size) from None
     with interruptible("nothing was imported"):
         done = import_archive(file, runs, limit)
     if as_json:

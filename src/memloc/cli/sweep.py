@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from memloc.cli.options import Json, check_workers, option
-from memloc.cli.output import interruptible, make_console, print_json
+from memloc.cli.options import option
+from memloc.cli.output import Json, interruptible, make_console, print_json
 from memloc.config import Device
 from memloc.engine.settings import ExecutorName, TrackerName
 from memloc.errors import MemlocError
@@ -54,7 +54,7 @@ def sweep_command(
 
     Exit code 1: some jobs failed, all others are done. See docs/sweeps.md for the files.
     """
-    from memloc.engine.sweep_config import preset_names, preset_text, read_sweep
+    from memloc.paper.presets import preset_names, preset_text, read_experiment
 
     if list_presets:
         _list_presets(as_json)
@@ -64,11 +64,10 @@ def sweep_command(
         raise MemlocError(f"name an experiment: a YAML file, or one of the presets: {presets}")
     if show:
         if name not in preset_names() and Path(name).is_file():
-            raise MemlocError(f"--show prints presets, and {name!r} is a file of yours already")
+            raise MemlocError(f"only presets are printed, and {name!r} is a file of yours already")
         print(preset_text(name), end="")
         return
-    check_workers(workers)
-    sweep = read_sweep(name, data_dir)
+    sweep = read_experiment(name, data_dir)
     sweep = sweep.replace_execution(
         executor=executor, workers=workers, device=device, save_every=save_every
     )
@@ -106,7 +105,7 @@ def sweep_command(
 
 
 def _list_presets(as_json: bool) -> None:
-    from memloc.engine.sweep_config import preset_names, preset_text
+    from memloc.paper.presets import preset_names, preset_text
 
     # The first line of a file says what it is.
     about = {name: preset_text(name).split("\n")[0].lstrip("# ") for name in preset_names()}

@@ -34,7 +34,6 @@ from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.supplies import Supplies
 from memloc.engine.sweep_config import Sweep, SweepCell
-from memloc.engine.sweep_file.words import in_settings
 from memloc.errors import MemlocError, StoreError, suggest
 
 CONTROL = "control"
@@ -177,8 +176,7 @@ def _told(label: str, step: Callable[[], T]) -> T:
     except StoreError:
         raise
     except MemlocError as error:
-        of = f"{CONTROL}." if label == CONTROL else ""
-        raise MemlocError(f"{label}: {in_settings(str(error), of)}") from None
+        raise MemlocError(f"{label}: {error}") from None
 
 
 def _device(execution: ExecutionConfig) -> str:
@@ -234,7 +232,7 @@ def run_sweep(
     outcome = finisher.outcome
     words = [sentence for sentence in outcome.failed.values() if sentence]
     failures = [
-        *map(in_settings, experiment.one_of_each(words)),
+        *experiment.one_of_each(words),
         *dict.fromkeys(finisher.others),
     ]
     summary = {

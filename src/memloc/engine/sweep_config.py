@@ -1,48 +1,45 @@
-"""Experiment files: from models × tasks, with exceptions, to one configuration per cell."""
+"""Experiment files: from models × tasks, with exceptions, to the settings of every cell.
+
+The keys of a file are the settings (`memloc.config`, and those of techniques by name), once for all
+cells, in `grids` for some of them, and in `overrides` for exceptions. Every complaint says where in
+the file it is.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from memloc.config import (
-    DEFAULT_TECHNIQUES,
-    ConfigError,
-    ControlledModel,
-    ControlRunConfig,
-    DataConfig,
-    GeneralisationConfig,
-    ModelConfig,
-    RunConfig,
-    TechniqueSettings,
-    TrainingConfig,
-    Windows,
-)
-from memloc.data.load import is_downloaded
-from memloc.engine.settings import ExecutionConfig
-from memloc.engine.sweep_file import text as yaml_text
-from memloc.engine.sweep_file.checks import (
-    as_list,
-    check_keys,
-    check_mapping,
-    check_seeds,
-    check_settings,
+    MOST_EPOCHS,
+    ControlRun,
+    Data,
+    Model,
+    Run,
+    Settings,
+    leaves,
     merge,
 )
-from memloc.engine.sweep_file.overrides import Override, apply_overrides
-from memloc.engine.sweep_file.settings import GRID, WRITTEN, Reader, check_methods
-from memloc.engine.sweep_file.words import in_settings
+from memloc.data.load import is_downloaded, named_tasks
+from memloc.engine import settings_file
+from memloc.engine.complete import as_mapping, complete_control, complete_run, merge_given
+from memloc.engine.settings import ExecutionConfig
 from memloc.engine.tally import KIND_WORDS
-from memloc.errors import suggest
-from memloc.models.names import known_training
-from memloc.techniques import find
-from memloc.techniques import names as technique_names
+from memloc.errors import ConfigError, MemlocError, nearest
+from memloc.models.names import KNOWN_MODELS
+from memloc.techniques import make, names
 
-CONTROL = tuple(name for name in ControlRunConfig.model_fields if name != "device")
+Tree = dict[str, Any]
+CELLS = tuple(name for name in Run.model_fields if name not in ("model", "device"))
+"""What a file, a grid or an exception can say about its cells, beside settings of techniques."""
+SHARED = ("data", "training", "windows")
+"""What the control benchmark takes from the sweep."""
+WRITTEN = "written"
+"""Key under which an entry keeps what its model or task is called in the file."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class SweepCell:
 
     model: str
     task: str
-    config: RunConfig
+    config: Run
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Sweep:
 
     name: str
     cells: tuple[SweepCell, ...]
-    control: ControlRunConfig | None
+    control: ControlRun | None
     execution: ExecutionConfig
 
     def replace_execution(self, **values: Any) -> Sweep:
@@ -75,68 +72,33 @@ class Sweep:
 
     def resolved(self) -> str:
         """As an experiment file that leaves nothing open: every cell is a grid."""
-        found: dict[str, Any] = {"name": self.name}
+        found: Tree = {"name": self.name}
         for cell in self.cells:
-            said = cell.config.model_dump(mode="json", exclude={"device"}, exclude_none=True)
-            said["methods"] = [name for name in said["techniques"] if name in technique_names()]
+            said = _dump(cell.config)
             grid = {"models": [said.pop("model")], "tasks": [said.pop("data")], **said}
             found.setdefault("grids", []).append(grid)
         if self.control is not None:
-            found["control"] = self.control.model_dump(
-                mode="json", exclude={"device"}, exclude_none=True
-            )
+            found["control"] = _dump(self.control)
         found["execution"] = self.execution.model_dump(mode="json", exclude_none=True)
-        return yaml_text.write(found)
+        return settings_file.write(found)
 
 
-def preset_names() -> list[str]:
-    """Experiments that come with memloc."""
-    folder = files("memloc") / "paper" / "presets"
-    return sorted(f.name.removesuffix(".yaml") for f in folder.iterdir() if f.name.endswith("yaml"))
+def _dump(settings: Settings) -> Tree:
+    return settings.model_dump(mode="json", exclude={"device"}, exclude_none=True)
 
 
-def preset_text(name: str) -> str:
-    """The file of a preset.
-
-    Raises:
-        ConfigError: If there is none.
-    """
-    if name not in preset_names():
-        hint = suggest(name, preset_names())
-        raise ConfigError(f"there is neither a preset nor a file {name!r}{hint}")
-    return (files("memloc") / "paper" / "presets" / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def read_sweep(name: str, data_dir: Path | None = None) -> Sweep:
-    """An experiment by the name of a preset, or from a file.
+def read_sweep(path: Path, data_dir: Path | None = None) -> Sweep:
+    """An experiment from a file.
 
     Args:
-        name: Of either.
-        data_dir: Folder with local copies of the paper's tasks, whatever the file says.
+        path: The file.
+        data_dir: Folder with local copies of tasks, whatever the file says.
 
     Raises:
         ConfigError: If the file is missing, or makes no sense.
     """
-    path = Path(name)
-    if name in preset_names():
-        return parse_sweep(preset_text(name), name, Path.cwd(), name, data_dir)
-    if not path.is_file() and not path.suffix and len(path.parts) == 1:
-        preset_text(name)
-    return parse_sweep(_read(path), path.name, path.resolve().parent, path.stem, data_dir)
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(yaml_text.LARGEST_FILE + 1).decode("utf-8-sig")
-    except FileNotFoundError:
-        near = suggest(path.name, [p.name for p in path.parent.glob("*.y*ml")])
-        hint = near if near.endswith("?") else f"; presets are: {', '.join(preset_names())}"
-        raise ConfigError(f"there is no file {str(path)!r}{hint}") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{str(path)!r} is not a text file (UTF-8)") from None
+    text = settings_file.read_text(path)
+    return parse_sweep(text, path.name, path.resolve().parent, path.stem, data_dir)
 
 
 def parse_sweep(
@@ -154,191 +116,356 @@ def parse_sweep(
     Raises:
         ConfigError: If it makes no sense.
     """
-    top, root = yaml_text.parse(text, file), f"{file}:"
-    if not isinstance(top, dict):
-        raise ConfigError(
-            f"{file} is not a mapping; it needs at least `models:` and `tasks:`, as in "
-            "`memloc sweep builtin --show`"
+    top = settings_file.parse(text, file)
+    try:
+        return _Reader(base, data_dir).sweep(top, name)
+    except MemlocError as error:
+        # A file is a front end of its own: its settings are written as they are.
+        raise ConfigError(f"{file}: {error}") from None
+
+
+@contextmanager
+def _at(place: str) -> Iterator[None]:
+    """Complaints inside are about a place in the file, or a setting below it."""
+    try:
+        yield
+    except MemlocError as error:
+        if error.setting is None:
+            error.setting = place or None
+        elif place:
+            error.below(place)
+        raise
+
+
+@dataclass(frozen=True)
+class _Override:
+    """Settings of some cells; it wins over others if it names both models and tasks."""
+
+    place: str
+    models: tuple[str, ...] | None
+    tasks: tuple[str, ...] | None
+    changed: Tree
+
+    def selects(self, model: str, task: str | None) -> bool:
+        """Whether it is about a cell; without a task, whether it is about a model everywhere."""
+        return (self.models is None or model in self.models) and (
+            self.tasks is None or task in self.tasks
         )
-    check_keys(top, ("name", *GRID, "grids", "overrides", "control", "execution"), root)
-    name = _name(top, name, root)
-    reader = Reader(base)
-    defaults = reader.settings({k: v for k, v in top.items() if k in GRID}, root)
-    grids = [
-        merge(defaults, reader.settings(check_mapping(grid, where), where))
-        for where, grid in _numbered(top, "grids", root)
-    ] or [defaults]
-    overrides = [
-        reader.override(check_mapping(one, where), where)
-        for where, one in _numbered(top, "overrides", root)
-    ]
-    said = check_settings(top.get("execution", {}), ExecutionConfig, f"{root} execution")
-    execution = ExecutionConfig(**said)
-    kinds = ("default", *KIND_WORDS)
-    check_keys(dict(execution.ray.resources), kinds, f"{root} execution.ray.resources")
-    only_control = "control" in top and "grids" not in top and "tasks" not in top
-    cells = () if only_control else _cells(grids, overrides, root, execution, data_dir)
-    control = None
-    if "control" in top:
-        control = _control(top["control"], defaults, grids, overrides, reader, root)
-        changed: dict[str, Any] = {"device": execution.device}
-        if data_dir is not None:
-            changed["data"] = control.data.replace(data_dir=data_dir)
-        control = control.replace(**changed)
-    return Sweep(name, cells, control, execution)
+
+    def check_selects(self, cells: Sequence[SweepCell]) -> None:
+        """It is about at least one cell, by every name it has."""
+        for key, said, there in (
+            ("models", self.models, dict.fromkeys(cell.model for cell in cells)),
+            ("tasks", self.tasks, dict.fromkeys(cell.task for cell in cells)),
+        ):
+            for name in said or ():
+                if name not in there:
+                    raise ConfigError(
+                        f"no cell has {name!r}",
+                        setting=f"{self.place}.{key}",
+                        remedy=nearest(name, there),
+                    )
+        if not any(self.selects(cell.model, cell.task) for cell in cells):
+            raise ConfigError(
+                "it is about no cell: its models and tasks are never together in a grid",
+                setting=self.place,
+            )
 
 
-def _name(top: dict[str, Any], usual: str, root: str) -> str:
-    given = "name" in top
-    name = top.get("name", usual)
-    if not isinstance(name, str) or not re.fullmatch(r"\w[\w.-]{0,99}", name):
-        raise ConfigError(
-            f"{root} {'name is' if given else 'without `name:`, the name of the file is used,'} "
-            f"{name!r}, but {'' if given else 'it '}has to be a word of letters, digits, '.', '_' "
-            f"and '-', as it names a folder{'' if given else '; add `name:`'}"
-        )
-    return name
+def _apply(overrides: Sequence[_Override], settings: Tree, model: str, task: str | None) -> Tree:
+    """The settings of a cell, or of a model everywhere, with their exceptions."""
+    ours = [one for one in overrides if one.selects(model, task)]
+    specific = [one.models is not None and one.tasks is not None for one in ours]
+    for wanted in (False, True):
+        same = [one for one, both in zip(ours, specific, strict=True) if both == wanted]
+        said: dict[str, tuple[Any, _Override]] = {}
+        for override in same:
+            for key, value in leaves(override.changed):
+                before, other = said.setdefault(key, (value, override))
+                if before != value:
+                    cell = f"{model} on {task}" if task else model
+                    raise ConfigError(
+                        f"{other.place} and {override.place} contradict each other: {key} of "
+                        f"{cell} is {before!r} in one and {value!r} in the other",
+                        remedy="name models and tasks in the one that shall win",
+                    )
+            settings = merge_given(settings, override.changed)
+    return settings
 
 
-def _numbered(top: dict[str, Any], key: str, root: str) -> list[tuple[str, Any]]:
-    if key not in top:
-        return []
-    values = as_list(top[key], f"{root} {key}")
-    return [(f"{root} {key}[{number}]", value) for number, value in enumerate(values)]
+@dataclass(frozen=True)
+class _Reader:
+    """Reads a file; relative paths in it start at `base`."""
+
+    base: Path
+    data_dir: Path | None
+
+    def sweep(self, top: Any, usual_name: str) -> Sweep:
+        if not isinstance(top, dict):
+            raise ConfigError(
+                "it is not a mapping",
+                remedy="it needs at least `models:` and `tasks:`, as in `memloc sweep builtin "
+                "--show`",
+            )
+        above = ("name", "grids", "overrides", "control", "execution")
+        name = _checked_name(top.get("name", usual_name), "name" in top)
+        said = {key: value for key, value in top.items() if key not in above}
+        defaults = self.scope(said, "", more=above)
+        grids = [
+            merge_given(defaults, self.scope(grid, place))
+            for place, grid in _numbered(top, "grids")
+        ] or [defaults]
+        overrides = [self.override(one, place) for place, one in _numbered(top, "overrides")]
+        with _at("execution"):
+            execution = ExecutionConfig(**_mapping(top.get("execution", {})))
+            kinds = ("default", *KIND_WORDS)
+            for kind in execution.ray.resources:
+                if kind not in kinds:
+                    raise ConfigError(
+                        "there is no such kind of jobs",
+                        setting=f"ray.resources.{kind}",
+                        remedy=nearest(kind, kinds),
+                    )
+        only_control = "control" in top and "grids" not in top and "tasks" not in top
+        cells = () if only_control else self.cells(grids, overrides, execution)
+        control = None
+        if "control" in top:
+            control = self.control(top["control"], defaults, grids, overrides)
+            control = control.replace(device=execution.device)
+        return Sweep(name, cells, control, execution)
+
+    def scope(self, said: Any, place: str, more: Sequence[str] = ()) -> Tree:
+        """What a file, a grid or an exception says; every setting is checked by itself."""
+        found: Tree = {}
+        with _at(place):
+            for key, value in _mapping(said).items():
+                found[key] = self.setting(key, value, more)
+        return found
+
+    def setting(self, key: str, value: Any, more: Sequence[str]) -> Any:
+        if key == "models":
+            return self.models(value)
+        if key == "tasks":
+            return [self.task(entry, at) for at, entry in _entries(value, "tasks")]
+        if key == "techniques":
+            with _at(key):
+                chosen = as_mapping(_entries_of(value))
+            for name, settings in chosen.items():
+                make(name, settings)
+            return chosen
+        if key in (*names(), *names("explanation")):
+            with _at(key):
+                own = _mapping(value)
+            make(key, own)
+            return own
+        if key not in CELLS:
+            known = ("models", "tasks", *CELLS, *more, *names(), *names("explanation"))
+            raise ConfigError("there is no such setting", setting=key, remedy=nearest(key, known))
+        # One checkpoint per epoch at most: how many epochs there are shows in the cells.
+        room = {"training": {"epochs": MOST_EPOCHS}} if key == "checkpoints" else {}
+        Run(**{**room, key: value})
+        return self.placed(value) if key == "data" else value
+
+    def models(self, value: Any) -> list[Tree]:
+        return [self.model(entry, at) for at, entry in _entries(value, "models")]
+
+    def model(self, entry: Any, place: str) -> Tree:
+        with _at(place):
+            said = _named(entry, "name", Model)
+        name = said["name"]
+        local = name not in KNOWN_MODELS and (name[0] in "./~" or (self.base / name).is_dir())
+        return {**said, "name": self.path(name) if local else name, WRITTEN: name}
+
+    def task(self, entry: Any, place: str) -> Tree:
+        with _at(place):
+            said = _named(entry, "task", Data)
+        return {**self.placed(said), WRITTEN: said["task"]}
+
+    def placed(self, data: Any) -> Tree:
+        """The same with absolute paths."""
+        found = dict(data)
+        for key in ("validation", "data_dir"):
+            if found.get(key) is not None:
+                found[key] = self.path(str(found[key]))
+        if "task" in found:
+            found["task"] = self.placed_task(found["task"])
+        return found
+
+    def placed_task(self, name: str) -> str:
+        """A file's absolute path; other names as they are."""
+        is_file = len(Path(name).parts) > 1 or Path(name).suffix or (self.base / name).exists()
+        return self.path(name) if is_file and name not in named_tasks() else name
+
+    def path(self, name: str) -> str:
+        return str(self.base / Path(name).expanduser())
+
+    def override(self, said: Any, place: str) -> _Override:
+        """For which cells, and what."""
+        with _at(place):
+            tree = _mapping(said)
+            models, tasks = (
+                tuple(_checked_text(name, at) for at, name in _entries(tree[key], key))
+                if key in tree
+                else None
+                for key in ("models", "tasks")
+            )
+            if models is None and tasks is None:
+                raise ConfigError(
+                    "it does not say for which cells", remedy="add models, tasks or both"
+                )
+            model = _mapping(tree.get("model", {}))
+            with _at("model"):
+                if "name" in model:
+                    raise ConfigError("it cannot be changed here", setting="name")
+                Model(**model)
+            if "task" in _mapping(tree.get("data", {})):
+                raise ConfigError(
+                    "it cannot be changed here", setting="data.task", remedy="add a grid for it"
+                )
+        rest = {k: v for k, v in tree.items() if k not in ("models", "tasks", "model")}
+        changed = self.scope(rest, place, more=("model",))
+        if model:
+            changed["model"] = model
+        if not changed:
+            raise ConfigError(
+                "it changes nothing", setting=place, remedy="add training, data or other settings"
+            )
+        return _Override(place, models, tasks, changed)
+
+    def cells(
+        self, grids: Sequence[Tree], overrides: Sequence[_Override], execution: ExecutionConfig
+    ) -> tuple[SweepCell, ...]:
+        found: dict[str, SweepCell] = {}
+        for number, grid in enumerate(grids):
+            for key in ("models", "tasks"):
+                if key not in grid:
+                    where = f"grids[{number}]" if len(grids) > 1 else "the experiment"
+                    raise ConfigError(f"{where} names no {key}, so there is nothing to do")
+            shared = {k: v for k, v in grid.items() if k not in ("models", "tasks")}
+            for model in grid["models"]:
+                for task in grid["tasks"]:
+                    names_ = model[WRITTEN], task[WRITTEN]
+                    data = merge(grid.get("data", {}), task)
+                    settings = _apply(overrides, {**shared, "model": model, "data": data}, *names_)
+                    settings["data"] = self.local_copies(_without_names(settings["data"]))
+                    settings["model"] = _without_names(settings["model"])
+                    settings["device"] = execution.device
+                    config = complete_run(settings, strict=False)
+                    found.setdefault(config.model_dump_json(), SweepCell(*names_, config))
+        cells = tuple(found.values())
+        for override in overrides:
+            override.check_selects(cells)
+        return cells
+
+    def local_copies(self, data: Tree) -> Tree:
+        """Local copies are of downloaded tasks alone."""
+        if not is_downloaded(data["task"]):
+            return {**data, "data_dir": None}
+        return data if self.data_dir is None else {**data, "data_dir": self.data_dir}
+
+    def control(
+        self,
+        value: Any,
+        defaults: Tree,
+        grids: Sequence[Tree],
+        overrides: Sequence[_Override],
+    ) -> ControlRun:
+        """The control benchmark; models, data, training and techniques are those of the sweep."""
+        with _at("control"):
+            said = _mapping(value)
+            tree = {key: each for key, each in said.items() if key != "models"}
+            models = [model for grid in grids for model in grid.get("models", [])]
+            trained: Mapping[str, Tree] = {}
+            if "models" in said:
+                entries = [entry for _, entry in _entries(said["models"], "models")]
+                resolved = [e for e in entries if isinstance(e, dict) and "model" in e]
+                models = self.models([e.get("model") for e in resolved] or entries)
+                trained = {str(e["model"]["name"]): e.get("training", {}) for e in resolved}
+            models = list({model["name"]: model for model in models}.values())
+            for key, there in (("models", models), ("tasks", tree.get("tasks"))):
+                if not there:
+                    raise ConfigError(f"it names no {key}", remedy=f"add `{key}:` with names")
+            for key in ("tasks", "held_back"):
+                if key in tree:
+                    tree[key] = [self.placed_task(str(e)) for _, e in _entries(tree[key], key)]
+            if isinstance(tree.get("auxiliary"), str):
+                tree["auxiliary"] = self.placed_task(tree["auxiliary"])
+            if "data" in tree:
+                tree["data"] = self.placed(_mapping(tree["data"]))
+            chosen = defaults.get("techniques")
+            own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
+            settings = merge({k: v for k, v in (chosen or {}).items() if v}, own)
+            shared = {k: v for k, v in defaults.items() if k in SHARED}
+            tree = merge_given(merge(settings, shared), tree)
+            training = tree.pop("training", {})
+            tree["models"] = []
+            for model in models:
+                # A model is trained alike for all tasks here, so exceptions for tasks do not count.
+                of_model = {"model": model, "training": trained.get(model["name"], training)}
+                changed = _apply(overrides, of_model, model[WRITTEN], None)
+                tree["models"].append(
+                    {"model": _without_names(changed["model"]), "training": changed["training"]}
+                )
+            if self.data_dir is not None:
+                tree["data"] = {**tree.get("data", {}), "data_dir": self.data_dir}
+            return complete_control(tree, strict=False)
 
 
-def _cells(
-    grids: Sequence[dict[str, Any]],
-    overrides: Sequence[Override],
-    root: str,
-    execution: ExecutionConfig,
-    data_dir: Path | None,
-) -> tuple[SweepCell, ...]:
-    found: dict[str, SweepCell] = {}
-    for number, grid in enumerate(grids):
-        for key in ("models", "tasks"):
-            if key not in grid:
-                where = f"grids[{number}]" if len(grids) > 1 else "the experiment"
-                raise ConfigError(f"{root} {where} names no {key}, so there is nothing to do")
-        for model in grid["models"]:
-            for task in grid["tasks"]:
-                settings = {
-                    **{key: grid.get(key, {}) for key in ("training", "techniques", "windows")},
-                    **{key: grid.get(key) for key in ("seeds", "methods", "generalisation")},
-                    "explain": grid.get("explain"),
-                    "checkpoints": grid.get("checkpoints"),
-                    "data": merge(grid.get("data", {}), task),
-                    "model": model,
-                }
-                name = model[WRITTEN], task[WRITTEN]
-                settings = apply_overrides(settings, *name, overrides)
-                try:
-                    config = _run_config(settings, execution, data_dir)
-                except ConfigError as error:
-                    raise ConfigError(f"{root} {in_settings(str(error))}") from None
-                found.setdefault(config.model_dump_json(), SweepCell(*name, config))
-    cells = tuple(found.values())
-    for override in overrides:
-        override.check_selects([(cell.model, cell.task) for cell in cells])
-    return cells
-
-
-def _run_config(
-    settings: dict[str, Any], execution: ExecutionConfig, data_dir: Path | None
-) -> RunConfig:
-    data = {k: v for k, v in settings["data"].items() if k != WRITTEN}
-    if data_dir is not None:
-        data["data_dir"] = data_dir
-    if not is_downloaded(data["task"]):  # local copies are of these alone
-        data["data_dir"] = None
-    halves = settings["generalisation"]
-    seeds = {} if settings["seeds"] is None else {"seeds": tuple(settings["seeds"])}
-    return RunConfig.make(
-        data=DataConfig.make(**data),
-        model=_model(settings["model"]),
-        training=_training(settings["model"], settings["training"]),
-        techniques=_techniques(settings["techniques"], settings["methods"] or DEFAULT_TECHNIQUES),
-        windows=Windows.make(**settings["windows"]),
-        explain=settings["explain"],
-        checkpoints=settings["checkpoints"],
-        generalisation=None if halves is None else GeneralisationConfig.make(**halves),
-        device=execution.device,
-        **seeds,
+def _checked_name(name: Any, given: bool) -> str:
+    if isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name):
+        return name
+    remedy = None if given else "without a name, that of the file is used; add `name:`"
+    raise ConfigError(
+        "it has to be a word of letters, digits, '.', '_' and '-', as it names a folder",
+        setting="name",
+        value=name,
+        remedy=remedy,
     )
 
 
-def _techniques(settings: TechniqueSettings, names: Sequence[str]) -> TechniqueSettings:
-    """Those of some techniques, and of all explanations."""
-    kept = {n: s for n, s in settings.items() if n in technique_names("explanation")}
-    found = {name: settings.get(name, {}) for name in names}
-    for name in technique_names("explanation"):  # also of a technique that was not chosen
-        shared = settings.get(find(name).settings_from or "")
-        if shared is not None:
-            kept.setdefault(name, shared)
-    return {**found, **kept}
+def _mapping(value: Any) -> Tree:
+    if not isinstance(value, dict):
+        raise ConfigError(f"it is {value!r:.40}, but has to be a mapping (`key: value`)")
+    return {str(key): inner for key, inner in value.items()}
 
 
-def _model(entry: dict[str, Any]) -> ModelConfig:
-    return ModelConfig.make(**{k: v for k, v in entry.items() if k != WRITTEN})
+def _entries_of(value: Any) -> Any:
+    """Names as a list; a single one is a list of one."""
+    return value if isinstance(value, list | dict) else [value]
 
 
-def _training(model: dict[str, Any], said: dict[str, Any]) -> TrainingConfig:
-    """What suits the model, unless the file says otherwise."""
-    return TrainingConfig.make(**{**known_training(model[WRITTEN]), **said})
+def _entries(value: Any, key: str) -> list[tuple[str, Any]]:
+    """The entries of a list, and where they are; a single value is a list of one."""
+    values = value if isinstance(value, list) else [value]
+    if not values or value is None:
+        raise ConfigError("it is empty", setting=key, remedy="name at least one, or leave it out")
+    return [(f"{key}[{number}]", entry) for number, entry in enumerate(values)]
 
 
-def _control(
-    value: Any,
-    defaults: dict[str, Any],
-    grids: Sequence[dict[str, Any]],
-    overrides: Sequence[Override],
-    reader: Reader,
-    root: str,
-) -> ControlRunConfig:
-    """The control benchmark; models, data, training and techniques are those of the sweep."""
-    path = f"{root} control"
-    said = check_mapping(value, path)
-    check_keys(said, (*CONTROL, "training", "methods"), path)
-    entries = as_list(said["models"], f"{path}.models") if "models" in said else None
-    if entries and all(isinstance(entry, dict) and "model" in entry for entry in entries):
-        return ControlRunConfig(**check_settings(said, ControlRunConfig, path))  # resolved already
-    models = [model for grid in grids for model in grid.get("models", [])]
-    if entries is not None:
-        models = reader.models(entries, f"{path}.models")
-    models = list({model["name"]: model for model in models}.values())
-    for key, there in (("models", models), ("tasks", said.get("tasks"))):
-        if not there:
-            raise ConfigError(f"{path} names no {key}; add `{key}:` with a list of names")
-    parts = ("data", "training", "techniques", "windows")
-    own = reader.settings({k: v for k, v in said.items() if k in parts}, path)
-    common = merge({k: v for k, v in defaults.items() if k in parts}, own)
-    rest = {k: v for k, v in said.items() if k not in (*parts, "models")}
-    for key in ("tasks", "layers", "held_back"):
-        if key in rest:
-            rest[key] = as_list(rest[key], f"{path}.{key}")
-    if "seeds" in rest:
-        rest["seeds"] = check_seeds(rest["seeds"], f"{path}.seeds")
-    chosen = common.get("methods")
-    if "methods" in rest:
-        chosen = check_methods(rest.pop("methods"), f"{path}.methods")
-    techniques = _techniques(common.get("techniques", {}), chosen or technique_names())
-    check_settings(rest, ControlRunConfig, path)
-    for key in ("tasks", "held_back"):
-        rest[key] = [reader.place_task(name) for name in rest.get(key, [])]
-    if "auxiliary" in rest:
-        rest["auxiliary"] = reader.place_task(rest["auxiliary"])
-    controlled = []
-    for model in models:
-        # A model is trained alike for all tasks here, so exceptions for tasks do not count.
-        of_model = {"model": model, "training": common.get("training", {})}
-        of_model = apply_overrides(of_model, model[WRITTEN], None, overrides)
-        training = _training(model, of_model["training"])
-        controlled.append(ControlledModel.make(model=_model(of_model["model"]), training=training))
-    return ControlRunConfig(
-        models=tuple(controlled),
-        data=DataConfig.make(**common.get("data", {})),
-        techniques=techniques,
-        all_techniques=chosen is None,
-        windows=Windows.make(**common.get("windows", {})),
-        **rest,
-    )
+def _numbered(top: Tree, key: str) -> Iterable[tuple[str, Any]]:
+    return _entries(top[key], key) if key in top else []
+
+
+def _named(entry: Any, key: str, group: type[Settings]) -> Tree:
+    """A model or a task with its settings: a name, or a mapping that has one."""
+    said = _mapping(entry) if isinstance(entry, dict) else {key: _checked_text(entry, "")}
+    group(**said)
+    if not said.get(key):
+        raise ConfigError(f"it has no {key}", remedy=f"add `{key}:`")
+    return said
+
+
+def _checked_text(name: Any, place: str) -> str:
+    if isinstance(name, str):
+        return name
+    with _at(place):
+        if isinstance(name, bool):
+            raise ConfigError(
+                f"it is {str(name).lower()}, as YAML takes yes, no, on and off for true and false",
+                remedy="put the name in quotes",
+            )
+        raise ConfigError(f"it is {name!r:.40}, but has to be a name or a mapping")
+
+
+def _without_names(entry: Tree) -> Tree:
+    return {key: value for key, value in entry.items() if key != WRITTEN}

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress, clock
-from memloc.engine.sweep_file.words import in_settings
 from memloc.engine.tally import STATES, Running, Tally, duration, in_order, in_words
 
 DRAWINGS_PER_SECOND = 2.0
@@ -75,7 +74,7 @@ class _SweepView(ABC):
             self.reasons[reason] += 1
             times = self.reasons[reason]
         if times <= LIKE_IT:
-            self.tell(in_settings(words))
+            self.tell(words)
         if times == LIKE_IT:
             self.tell("further failures for this reason are only counted")
 

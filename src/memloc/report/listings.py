@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
-from memloc.config import DEFAULT_TECHNIQUES, TrainingConfig
+from memloc.config import DEFAULT_TECHNIQUES, Setting, Training, write_value
 from memloc.data.task import NamedTask
+from memloc.errors import MISSING
 from memloc.models.names import KNOWN_MODELS
-from memloc.techniques import PluginFailed, find, names, origin
+from memloc.techniques import PluginFailed, Technique, find, names, origin
 
 SOURCES = {
     "built-in": "Built-in: generated, no download",
@@ -39,7 +43,7 @@ def show_models(console: Console) -> None:
     """Print the models that have a short name, with their training settings."""
     table = _table("name", "what", "epochs>", "rate>", "batch>")
     for name, known in KNOWN_MODELS.items():
-        settings = TrainingConfig.make(**known.training)
+        settings = Training(**known.training)
         recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
         table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
     console.print(table)
@@ -55,6 +59,40 @@ def _table(*columns: str) -> Table:
             name.rstrip(">"), justify="right" if number else "left", no_wrap=name != "what"
         )
     return table
+
+
+def list_settings(settings: Iterable[Setting]) -> list[dict[str, Any]]:
+    """What the fields declare, as JSON data."""
+    return [
+        {
+            "setting": one.path,
+            "type": one.type_words,
+            "default": None if one.default is MISSING else write_value(one.default),
+            "required": one.default is MISSING,
+            "option": one.flag and one.flag.name,
+            "help": one.help,
+        }
+        for one in settings
+    ]
+
+
+def show_settings(settings: list[dict[str, Any]], console: Console) -> None:
+    """Two lines each: name, type, default and short option, then what it is for."""
+    for row in settings:
+        default = "required" if row["required"] else f"default {row['default']}"
+        short = f", {row['option']}" if row["option"] else ""
+        line = Text.assemble(
+            (f"--{row['setting']}", "bold"), f" {row['type']}", (f"  ({default}{short})", "dim")
+        )
+        console.print(line, soft_wrap=True)
+        console.print(Padding(Text(row["help"]), (0, 0, 0, 4)))
+    if not settings:
+        console.print("It has no settings.")
+
+
+def show_technique(technique: type[Technique], console: Console) -> None:
+    """What it does."""
+    console.print(f"[bold]{technique.name}[/bold]: {escape(technique.about())}\n")
 
 
 def list_techniques() -> list[dict[str, Any]]:

@@ -213,7 +213,7 @@ def _made(result: Result) -> dict[str, Any]:
         if not run.trained
         else run.settings["seeds"],
         "settings": _flat(run.settings),
-        "command": command_of(run.settings, run.trained),
+        "command": command_of(run.settings, run.trained, run.path),
         "report": "result.report(…)"
         if run.settings.get("in_memory")
         else f"memloc report {shlex.quote(str(run.path))}",

@@ -2,125 +2,113 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from memloc.config import (
     DEFAULT_TECHNIQUES,
-    GeneralisationConfig,
+    Localisation,
+    Run,
+    Setting,
+    Settings,
+    Training,
+    settings_in,
+    write_value,
 )
-from memloc.techniques import make, names
+from memloc.errors import MISSING
+from memloc.models.names import known_training
+from memloc.techniques import PluginFailed, find
 
-COLUMNS = ("text_column", "pair_column", "label_column", "original_label_column")
-SWITCHES = {"--keep-clean", "--undivided"}
-"""Options that turn off what is on by default."""
-TRAINING = {
-    **{"epochs": "--epochs", "learning_rate": "--learning-rate", "batch_size": "--batch-size"},
-    **{"micro_batch_size": "--micro-batch-size", "max_tokens": "--max-tokens", "dtype": "--dtype"},
-}
-TECHNIQUES: dict[str, dict[str, str]] = {
-    "retraining": {
-        **{"epochs": "--retrain-epochs", "tail": "--retrain-tail"},
-        "frozen_dropout": "--frozen-dropout",
-    },
-    "gradients": {
-        **{"objective": "--gradient-objective", "norm": "--gradient-norm"},
-        **{"subtract_clean": "--keep-clean", "divide_by_frozen": "--undivided"},
-        "per_example": "--per-example",
-    },
-    "probing": {"seeds": "--probe-seeds", "epochs": "--probe-epochs"},
-    "shapley": {"standard_error": "--shapley-error", "orders": "--shapley-orders"},
-}
+ALWAYS = ("data.task", "model.name", "seeds")
+"""Settings that are named even if they have their default."""
 
 
-def command_of(settings: Mapping[str, Any], trained: bool) -> str:
-    """`memloc run ...` or `memloc localise ...`.
+def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None = None) -> str:
+    """`memloc run ...` or `memloc localise ...`, with every setting that is not the default.
 
-    Training settings are always named, as their defaults depend on the model; others where they
-    are not the default.
+    Args:
+        settings: Of a result, as in its settings.json.
+        trained: Whether memloc trained the models.
+        folder: Where the result is.
     """
     if settings.get("in_memory"):
         return "memloc.localise(…)  # in Python, with models in memory"
-    words = _run(settings) if trained else _localise(settings)
+    if trained:
+        words = ["run", *_words(Run(**settings))]
+        runs = folder.parent if folder is not None else Path("runs")
+        words += [] if runs == Path("runs") else ["--runs", str(runs)]
+    else:
+        words = ["localise", *_words(Localisation(**settings))]
+        words += ["--out", "OUT" if folder is None else str(folder)]
     return "memloc " + " ".join(shlex.quote(word) for word in words)
 
 
-def _run(settings: Mapping[str, Any]) -> list[str]:
-    data, model = _section(settings, "data"), _section(settings, "model")
-    words = ["run", "--task", str(data.get("task")), "--model", str(model.get("name"))]
-    words += _given(data, ("data_dir", "validation", *COLUMNS, "limit", "binarise"))
-    words += _unlike("--noise", data.get("noise"), 0.15)
-    words += _unlike("--data-seed", data.get("seed"), 1)
-    words += _given(model, ("blocks", "trust_remote_code"))
-    words += _unlike("--pairs", model.get("pair_format"), "joined")
-    words += ["--seeds", ",".join(map(str, settings.get("seeds") or [1]))]
-    words += _training(settings)
-    words += _techniques(settings, DEFAULT_TECHNIQUES)
-    halves = settings.get("generalisation")
-    if isinstance(halves, Mapping):
-        words.append("--generalisation")
-        usual = GeneralisationConfig()
-        for name, flag in GeneralisationConfig.flags.items():
-            words += _unlike(flag, halves.get(name), getattr(usual, name))
-    return words + _unlike("--checkpoints", settings.get("checkpoints"), None)
+def _words(settings: Run | Localisation) -> Iterator[str]:
+    start = settings.model.name if isinstance(settings, Run) else settings.pretrained or ""
+    usual_training = Training(**known_training(start))
+    for setting in settings_in(type(settings)):
+        value = _value(settings, setting.path)
+        if setting.path == "techniques":
+            yield from _techniques(settings)
+        elif setting.path.startswith("training."):
+            # The default depends on the model, and on the version: named unless both agree.
+            usual = _value(usual_training, setting.path.removeprefix("training."))
+            if not value == usual == setting.default:
+                yield from _option(setting, value)
+        elif value is not MISSING and (value != setting.default or setting.path in ALWAYS):
+            yield from _option(setting, value)
 
 
-def _localise(settings: Mapping[str, Any]) -> list[str]:
-    words = ["localise", *_given(settings, ("memorised", "original", "pretrained", "near_ceiling"))]
-    words += _given(settings, ("data", *COLUMNS, "blocks"))
-    words += _unlike("--pairs", settings.get("pairs"), "native")
-    words += _unlike("--seed", settings.get("seed"), 1)
-    words += [*_training(settings), *_techniques(settings, ())]
-    return [*words, "--out", "OUT"]
+def _value(settings: Settings, path: str) -> Any:
+    """A setting by its path; `MISSING` if it is in a group that was left out."""
+    found: Any = settings
+    for name in path.split("."):
+        found = MISSING if found is None else getattr(found, name)
+        if found is MISSING:
+            return MISSING
+    return found
 
 
-def _training(settings: Mapping[str, Any]) -> list[str]:
-    training = _section(settings, "training")
-    words = []
-    for name, flag in TRAINING.items():
-        usual = {"max_tokens": 512, "dtype": "float32"}.get(name)
-        words += _unlike(flag, training.get(name), usual)
-    return words
+def _option(setting: Setting, value: Any) -> list[str]:
+    flag = f"--{setting.path}" if setting.flag is None else setting.flag.name
+    if setting.is_switch:
+        on = value is not None and value is not False
+        if setting.default is None:
+            return [flag if on else f"--no-{flag[2:]}"]
+        if on and setting.flag is not None:
+            return [flag]
+        return [f"--{setting.path}", write_value(value)]
+    text = write_value(value)
+    return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
-def _techniques(settings: Mapping[str, Any], usual_methods: tuple[str, ...]) -> list[str]:
-    techniques, windows = _section(settings, "techniques"), _section(settings, "windows")
-    chosen = tuple(name for name in techniques if name in names())
-    words = ["--methods", ",".join(chosen)] if chosen != usual_methods else []
-    sizes = windows.get("sizes")
-    words += ["--window-sizes", ",".join(map(str, sizes))] if sizes else []
-    words += _unlike("--unit", windows.get("unit"), "layer")
-    for name in chosen:
-        usual, flags = make(name).config, TECHNIQUES.get(name, {})
-        for field, value in _section(techniques, name).items():
-            if field in flags:
-                words += _unlike(flags[field], value, getattr(usual, field))
-            elif value != getattr(usual, field, None):
-                words += ["--set", f"{name}.{field}={json.dumps(value)}"]
-    explain = settings.get("explain")
-    words += [] if explain is None else ["--explain" if explain else "--no-explain"]
-    return words + _unlike("--device", settings.get("device"), "auto")
+def _techniques(settings: Run | Localisation) -> Iterator[str]:
+    """Which ones, and their settings that are not the default."""
+    chosen = [n for n in settings.techniques if _kind(n) == "technique"]
+    if not isinstance(settings, Run) or chosen != list(DEFAULT_TECHNIQUES):
+        yield from ("--techniques", ",".join(chosen))
+    for name, given in settings.techniques.items():
+        try:
+            known = {one.path: one for one in settings_in(find(name).Config, name)}
+        except PluginFailed:
+            known = {}
+        for key, value in given.items():
+            setting = known.get(f"{name}.{key}")
+            if setting is None or value != _plain(setting.default):
+                text = write_value(value)
+                flag = f"--{name}.{key}"
+                yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
-def _section(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = settings.get(name)
-    return value if isinstance(value, Mapping) else {}
+def _plain(value: Any) -> Any:
+    """As in JSON."""
+    return list(value) if isinstance(value, tuple) else value
 
 
-def _given(values: Mapping[str, Any], names: tuple[str, ...]) -> list[str]:
-    return [
-        word
-        for name in names
-        for word in _unlike(f"--{name.replace('_', '-')}", values.get(name), None)
-    ]
-
-
-def _unlike(flag: str, value: Any, usual: Any) -> list[str]:
-    """The option, unless its value is unknown or the usual one."""
-    if value is None or value == usual:
-        return []
-    if isinstance(value, bool):
-        return [flag] if value or flag in SWITCHES else []
-    return [flag, str(value)]
+def _kind(name: str) -> str:
+    try:
+        return find(name).kind
+    except PluginFailed:
+        return "technique"

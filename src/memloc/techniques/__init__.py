@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_args
@@ -161,6 +162,15 @@ def find(name: str) -> type[Technique]:
     if name not in _plugins():
         raise UnknownTechnique(f"technique {name!r} does not exist", remedy=nearest(name, names()))
     return _load(name)
+
+
+def classes() -> dict[str, type[Technique]]:
+    """All techniques and explanations that can be imported, by the names of their classes."""
+    found = {}
+    for name in (*names(), *names("explanation")):
+        with suppress(PluginFailed):
+            found[find(name).__name__] = find(name)
+    return found
 
 
 def origin(name: str) -> str | None:

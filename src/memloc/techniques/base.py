@@ -12,10 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import ValidationError
-
 from memloc.config import Settings, TrainingConfig, Windows
-from memloc.errors import ConfigError, MemlocError, nearest
+from memloc.errors import ConfigError, MemlocError
 from memloc.models.names import Role, StatesOf
 
 if TYPE_CHECKING:
@@ -209,17 +207,8 @@ class Technique:
         """
         try:
             return cls.Config(**settings)
-        except ValidationError as error:
-            first = error.errors()[0]
-            path = ".".join(str(part) for part in (cls.name, *first["loc"]))
-            if first["type"] == "extra_forbidden":
-                raise ConfigError(
-                    f"{cls.name} has no such setting",
-                    setting=path,
-                    remedy=nearest(str(first["loc"][-1]), cls.Config.model_fields),
-                ) from None
-            reason = first["msg"][0].lower() + first["msg"][1:]
-            raise ConfigError(reason, setting=path, value=first["input"]) from None
+        except ConfigError as error:
+            raise error.below(cls.name) from None
 
     def __repr__(self) -> str:
         """As it can be written in Python."""

@@ -1,4 +1,4 @@
-"""YAML in and out: the only place that knows it.
+"""Files of settings: YAML in and out, and `settings.json` of results.
 
 Files come from other people, so nothing in one may run code, repeat a key unnoticed, or be made to
 swell: plain data only, of bounded size, aliases counted as often as they are used.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from memloc.config import ConfigError
+from memloc.errors import ConfigError, nearest
 
 LARGEST_FILE = 2_000_000
 """Bytes."""
@@ -98,3 +99,42 @@ def _size(node: yaml.Node, known: dict[int, int]) -> int:
 def write(data: Any) -> str:
     """Data as YAML, in its order."""
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=100)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    try:
+        with path.open("rb") as stream:
+            return stream.read(LARGEST_FILE + 1).decode("utf-8-sig")
+    except FileNotFoundError:
+        near = nearest(path.name, [p.name for p in path.parent.glob(f"*{path.suffix}")])
+        remedy = near if near and near.endswith("?") else "check the path"
+        raise ConfigError(f"there is no file {str(path)!r}", remedy=remedy) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{str(path)!r} is not a text file (UTF-8)") from None
+
+
+def read_settings(path: Path, part: str | None = None) -> dict[str, Any]:
+    """What a YAML file, or `settings.json` of a result, gives.
+
+    Args:
+        path: The file, or the folder of a result.
+        part: Key below which the settings may be.
+
+    Raises:
+        ConfigError: If it cannot be read, or holds no settings.
+    """
+    file = path / "settings.json" if path.is_dir() else path
+    found = parse(read_text(file), str(file))
+    if part is not None and isinstance(found, dict) and isinstance(found.get(part), dict):
+        inner = found[part]
+        found = inner if set(found) == {part} and "tasks" in inner else found
+    if not isinstance(found, dict):
+        raise ConfigError(f"{str(file)!r} holds no settings", remedy="write them as `key: value`")
+    return {str(key): value for key, value in found.items()}

@@ -1,0 +1,200 @@
+"""`memloc claims`, `agreement`, `figures` and `report`: what results say, alone and together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memloc.cli.options import option
+from memloc.cli.output import Json, Open, make_console, open_report, print_json
+from memloc.errors import MemlocError, nearest
+
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        help="Folder with the results of `memloc run` (its --runs), or of one run.",
+    ),
+]
+GroupOption = Annotated[
+    int | None,
+    option("--group", "Which runs, if their settings differ (default: the largest group)."),
+]
+
+
+def claims_command(
+    folder: Folder = Path("runs"),
+    group: GroupOption = None,
+    as_json: Json = False,
+    markdown: Annotated[bool, option("--markdown", "Print the result as Markdown.")] = False,
+) -> None:
+    """Which claims of the paper hold in these runs? A scorecard.
+
+    Every claim has a rule, and a verdict: `holds`, `does not hold`, or `not enough data`.
+
+    Only runs with the same settings are put together.
+    """
+    if as_json and markdown:
+        raise MemlocError("--json and --markdown exclude each other; give one of them")
+    from memloc.paper.claims import check_claims
+    from memloc.paper.scorecard import scorecard_data, scorecard_markdown, show_scorecard
+    from memloc.results.grid import read_grid
+
+    grid = read_grid(folder, group)
+    findings = check_claims(grid)
+    if as_json:
+        print_json(scorecard_data(grid, findings))
+    elif markdown:
+        print(scorecard_markdown(grid, findings), end="")
+    else:
+        show_scorecard(grid, findings, make_console())
+
+
+def agreement_command(
+    folder: Folder = Path("runs"), group: GroupOption = None, as_json: Json = False
+) -> None:
+    """Do techniques agree with each other, and models? Spearman's ρ and Pearson's r.
+
+    On centres of gravity and on layer weights; also events, and what goes with generalisation.
+
+    Only runs with the same settings are put together. Those with --binarise are compared with
+    those of the same tasks without it.
+    """
+    from memloc.report.agreement_view import show_agreement, show_binarised
+    from memloc.results.binarised import compare_twins
+    from memloc.results.grid import read_grid
+    from memloc.results.grid_agreement import agreement_table
+    from memloc.results.grid_words import binarised_data, grid_data, records
+
+    grid = read_grid(folder, group)
+    table, binarised = agreement_table(grid), compare_twins(grid.groups, grid.chosen)
+    if as_json:
+        compared = {} if binarised is None else {"binarised": binarised_data(binarised)}
+        print_json({**grid_data(grid), "agreement": records(table), **compared})
+        return
+    console = make_console()
+    show_agreement(grid, table, console)
+    if binarised is not None:
+        show_binarised(binarised, console)
+
+
+def figures_command(
+    folder: Folder = Path("runs"),
+    out: Annotated[Path, option("--out", "Folder for the files.")] = Path("figures"),
+    formats: Annotated[str, option("--format", "Of figures: pdf, svg, png, or several.")] = "pdf",
+    only: Annotated[
+        str | None, option("--only", "Only these, such as fig3,fig7,table2 (default: all).")
+    ] = None,
+    group: GroupOption = None,
+    listed: Annotated[bool, option("--list", "List all figures and what they need.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw the paper's figures and tables from whatever results there are.
+
+    Figures whose data are missing are skipped, with the reason. Tables are written as LaTeX and
+    Markdown; captions.md says what each figure shows.
+
+    Only runs with the same settings are put together.
+    """
+    kinds = _parse_formats(formats)
+    try:
+        from memloc.report.figures.registry import FIGURES, choose_figures
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise MemlocError(
+            "figures need matplotlib, which is not installed; install it with `pip install "
+            "matplotlib`"
+        ) from None
+    from memloc.report.figures_view import figure_list, show_figure_list, show_written
+
+    if listed:
+        if as_json:
+            print_json(figure_list(FIGURES))
+        else:
+            show_figure_list(FIGURES, make_console())
+        return
+    entries = choose_figures(_parse_only(only))
+    from memloc.report.figures.data import read_figure_data
+    from memloc.report.figures.write import write_figures
+    from memloc.results.folder import check_folder
+
+    check_folder(out)
+    data = read_figure_data(folder, group)
+    done = write_figures(data, entries, out, kinds)
+    if as_json:
+        notes: list[str] = [] if data.grid is None else list(data.grid.notes)
+        found: list[dict[str, Any]] = [
+            {"figure": one.entry.name, "files": list(one.files), "skipped": one.reason or None}
+            for one in done
+        ]
+        print_json({"folder": str(folder), "out": str(out), "notes": notes, "figures": found})
+    else:
+        show_written(data, done, out, make_console())
+
+
+def _parse_formats(text: str) -> tuple[str, ...]:
+    known = ("pdf", "svg", "png")
+    kinds = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    for kind in kinds:
+        if kind not in known:
+            raise MemlocError(
+                "there is no such format", setting="format", value=kind, remedy=nearest(kind, known)
+            )
+    if not kinds:
+        raise MemlocError(
+            "it is empty",
+            setting="format",
+            remedy="give pdf, svg, png, or several, such as pdf,png",
+        )
+    return kinds
+
+
+def _parse_only(text: str | None) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not names:
+        raise MemlocError(
+            "it is empty", setting="only", remedy="name at least one figure, such as fig3"
+        )
+    return names
+
+
+def report_command(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            help="Results of `memloc run` or `memloc localise`, or a folder of such.",
+        ),
+    ] = Path("runs"),
+    out: Annotated[
+        Path | None,
+        option("--out", "File to write (default: DIR/report.html).", None, False),
+    ] = None,
+    open_it: Open = False,
+) -> None:
+    """Write the results as one interactive HTML page that needs no network.
+
+    Several runs in one folder also get a part that compares them.
+    """
+    from memloc.paper.scorecard import page_claims
+    from memloc.report.page import write_report
+
+    place = write_report(folder, out, page_claims)
+    print(f"Report: {place}")
+    if open_it:
+        open_report(place)
+    else:
+        print("  open it in a browser, or let --open do so")
+
+
+def add_results(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("claims")(claims_command)
+    app.command("agreement")(agreement_command)
+    app.command("report")(report_command)
+    app.command("figures")(figures_command)

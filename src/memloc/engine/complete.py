@@ -1,0 +1,228 @@
+"""Settings in full: what was given, with defaults that depend on the model and the techniques.
+
+All front ends come through here with a tree of what was given: options and `--config` of the
+command line, cells of a sweep, arguments in Python. Beside the settings of an experiment, a tree
+may hold those of techniques by name: `{"training": {"epochs": 3}, "retraining": {"epochs": 1}}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from memloc.config import (
+    DEFAULT_TECHNIQUES,
+    ControlRun,
+    Localisation,
+    Model,
+    Run,
+    Settings,
+    TechniqueSettings,
+    merge,
+)
+from memloc.data.builtin import BUILTIN_TASKS
+from memloc.errors import ConfigError, nearest
+from memloc.models.names import known_training
+from memloc.techniques import PluginFailed, Technique, find, make, names
+
+Tree = Mapping[str, Any]
+
+
+def complete_run(given: Tree, strict: bool = True) -> Run:
+    """An experiment.
+
+    Args:
+        given: What the user gave.
+        strict: Refuse settings of techniques that are not chosen, as they have no effect.
+
+    Raises:
+        ConfigError: If a setting does not exist or is not possible.
+    """
+    tree, own = split_techniques(given, Run)
+    tree["training"] = _training(tree.get("training"), _model_name(tree.get("model")))
+    chosen = tree.pop("techniques", None)
+    tree["techniques"] = choose_techniques(chosen, own, DEFAULT_TECHNIQUES, strict)
+    return Run(**tree)
+
+
+def complete_localisation(given: Tree) -> Localisation:
+    """An analysis of given models.
+
+    Raises:
+        ConfigError: If a setting does not exist or is not possible.
+    """
+    tree, own = split_techniques(given, Localisation)
+    pretrained = tree.get("pretrained")
+    tree["training"] = _training(tree.get("training"), str(pretrained or ""))
+    usual = [n for n in DEFAULT_TECHNIQUES if pretrained or not _needs_pretrained(find(n))]
+    tree["techniques"] = choose_techniques(tree.pop("techniques", None) or None, own, usual)
+    return Localisation(**tree)
+
+
+def _needs_pretrained(technique: type[Technique]) -> bool:
+    return any(need.endswith(("pretrained", "frozen")) for need in technique.needs)
+
+
+def complete_control(given: Tree, strict: bool = True) -> ControlRun:
+    """A control benchmark; settings of `model` and `training` are those of all models.
+
+    Args:
+        given: What the user gave; `model.name` may name several models.
+        strict: See `complete_run`.
+
+    Raises:
+        ConfigError: If a setting does not exist or is not possible.
+    """
+    shared = {key: _plain(given[key]) for key in ("model", "training") if key in given}
+    tree, own = split_techniques({k: v for k, v in given.items() if k not in shared}, ControlRun)
+    model = dict(shared.get("model", {}))
+    chosen = model.pop("name", None)
+    listed = [_plain(entry) for entry in tree.get("models", ())]
+    if chosen is not None or not listed:
+        texts = chosen.split(",") if isinstance(chosen, str) else chosen or [Model().name]
+        listed = [{"model": {"name": name.strip()}} for name in dict.fromkeys(texts)]
+    tree["models"] = [
+        {
+            "model": merge(_plain(entry.get("model", {})), model),
+            "training": _training(
+                merge(_plain(entry.get("training", {})), shared.get("training", {})),
+                _model_name(entry.get("model")),
+            ),
+        }
+        for entry in listed
+    ]
+    auxiliary = tree.get("auxiliary", ControlRun.model_fields["auxiliary"].default)
+    tree.setdefault("tasks", [name for name in BUILTIN_TASKS if name != auxiliary])
+    techniques = as_mapping(tree["techniques"]) if tree.get("techniques") else {}
+    if not techniques:
+        tree["all_techniques"] = True
+    if tree.get("all_techniques"):
+        techniques = merge({name: {} for name in own}, techniques)
+    tree["techniques"] = choose_techniques(techniques, own, (), strict)
+    return ControlRun(**tree)
+
+
+def merge_given(one: Tree, other: Tree) -> dict[str, Any]:
+    """Both; the second wins where both say something.
+
+    If the second chooses techniques, those are the techniques, with the settings of both.
+    """
+    merged = merge(one, other)
+    if other.get("techniques") and one.get("techniques"):
+        before = as_mapping(one["techniques"])
+        merged["techniques"] = {
+            name: merge(before.get(name, {}), settings)
+            for name, settings in as_mapping(other["techniques"]).items()
+        }
+    if other.get("techniques") and "all_techniques" not in other:
+        merged.pop("all_techniques", None)
+    return merged
+
+
+def split_techniques(given: Tree, group: type[Settings]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of an experiment, and those of techniques, which stand beside them by name.
+
+    Raises:
+        ConfigError: If something is neither.
+    """
+    tree = {key: _plain(value) for key, value in given.items()}
+    own: dict[str, Any] = {}
+    for key in [key for key in tree if key not in group.model_fields]:
+        if key not in names() and key not in names("explanation"):
+            known = (*group.model_fields, *names(), *names("explanation"))
+            raise ConfigError(
+                "there is no such setting", setting=key, remedy=nearest(str(key), known)
+            )
+        own[key] = tree.pop(key)
+    return tree, own
+
+
+def choose_techniques(
+    chosen: Any, own: Tree, usual: Sequence[str], strict: bool = True
+) -> TechniqueSettings:
+    """Techniques in their order, with all their settings.
+
+    Args:
+        chosen: Names, in a list or a text with commas; techniques; or settings by name. None takes
+            the usual ones.
+        own: Settings by name.
+        usual: Names.
+        strict: See `complete_run`.
+
+    Raises:
+        ConfigError: If one does not exist, or its settings are not possible.
+    """
+    found = as_mapping(usual if chosen is None else chosen)
+    for name, settings in own.items():
+        explanation = find(name).kind == "explanation"
+        if name not in found and not explanation:
+            if strict:
+                raise ConfigError(
+                    f"{name} is not among the techniques",
+                    setting=next((f"{name}.{key}" for key in settings), name),
+                    remedy="add it to them, or leave the setting out",
+                )
+            make(name, settings)
+            continue
+        found[name] = merge(found.get(name, {}), settings)
+    return {name: _in_full(name, settings) for name, settings in found.items()}
+
+
+def as_mapping(chosen: Any) -> dict[str, dict[str, Any]]:
+    """Techniques in any of the forms in which they can be given, as settings by name.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    remedy = f"give names, such as {', '.join(DEFAULT_TECHNIQUES[:2])}"
+    if isinstance(chosen, Mapping):
+        entries: Iterable[Any] = [{name: settings} for name, settings in chosen.items()]
+    elif isinstance(chosen, str):
+        entries = [part.strip() for part in chosen.split(",") if part.strip()]
+    elif isinstance(chosen, Iterable):
+        entries = chosen
+    else:
+        entries = [chosen]
+    found: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if isinstance(entry, str):
+            found.setdefault(entry, {})
+        elif isinstance(entry, Technique):
+            found[entry.name] = entry.config.given()
+        elif isinstance(entry, Mapping) and len(entry) == 1:
+            ((name, settings),) = entry.items()
+            settings = {} if settings is None else settings
+            if not isinstance(settings, Mapping):
+                raise ConfigError("its settings have to be a mapping", setting=name, value=settings)
+            found[str(name)] = dict(settings)
+        else:
+            raise ConfigError(
+                "it is not a technique", setting="techniques", value=entry, remedy=remedy
+            )
+    if not found and not isinstance(chosen, Mapping):
+        raise ConfigError("no technique is chosen", setting="techniques", remedy=remedy)
+    return found
+
+
+def _in_full(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return make(name, settings).config.model_dump(mode="json")
+    except PluginFailed:  # it is said later, and does not stop the others
+        return dict(settings)
+
+
+def _training(given: Any, model: str) -> Any:
+    """What suits the model, unless something else was given."""
+    plain = {} if given is None else _plain(given)
+    return {**known_training(model), **plain} if isinstance(plain, Mapping) else plain
+
+
+def _model_name(model: Any) -> str:
+    plain = _plain(model)
+    name = plain.get("name") if isinstance(plain, Mapping) else None
+    return str(Model().name if name is None else name)
+
+
+def _plain(value: Any) -> Any:
+    """A group of settings as those that were given; all else as it is."""
+    return value.given() if isinstance(value, Settings) else value

@@ -1,1 +1,0 @@
-"""Experiment files: text, checks, settings, exceptions; see `memloc.engine.sweep_config`."""
