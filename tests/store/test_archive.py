@@ -7,10 +7,7 @@ import tarfile
 import zlib
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -85,7 +82,7 @@ def test_weights_can_be_left_out(runs: Path, tmp_path: Path) -> None:
     there = tmp_path / "there"
     done = import_archive(file, there)
     assert (done.artefacts, done.left_out) == (2, 1)
-    with pytest.raises(StoreError, match=r"train .* cannot be exported .*--without-weights"):
+    with pytest.raises(StoreError, match=r"train .* cannot be exported .*leave out the weights"):
         export(there)
     assert export(there, "b.tar.gz", without_weights=True).read_bytes() == file.read_bytes()
 
@@ -170,24 +167,6 @@ def other_data(files: Path) -> None:
     refresh(folder)
 
 
-def table_of(rows: object):
-    def change(files: Path) -> None:
-        folder = folder_of(files, "window")
-        pd.DataFrame({"x": rows}).to_parquet(folder / "losses.parquet", index=False)
-        refresh(folder)
-
-    return change
-
-
-def overwrite(kind: str, file: str, content: bytes):
-    def change(files: Path) -> None:
-        folder = folder_of(files, kind)
-        (folder / file).write_bytes(content)
-        refresh(folder)
-
-    return change
-
-
 def other_key(files: Path) -> None:
     folder = folder_of(files, "train")
     change_json(folder / "manifest.json", key="0" * 32)
@@ -211,14 +190,10 @@ def one_more_file(files: Path) -> None:
 
 FORGERIES = {
     "train.parquet has another content than its name says": other_data,
-    "losses.parquet: its column 'x' is of the type list": table_of([[1], [2]]),
-    "losses.parquet: it cannot be read": overwrite("window", "losses.parquet", b"PAR1 not PAR1"),
-    "final.safetensors: it cannot be read": overwrite("train", "final.safetensors", b"\xff" * 40),
-    "outcome.json: it cannot be read": overwrite("train", "outcome.json", b"[" * 100_000),
     "its key does not follow from its inputs": other_key,
     "'more.safetensors' does not belong to it": one_more_file,
     "has no summary.json": result_file("summary.json", None),
-    "layers.parquet: it cannot be read": result_file("layers.parquet", "x"),
+    "is damaged (layers.parquet)": result_file("layers.parquet", "x"),
     "artefacts.json of the result 'mine-\\xe9 1' is no list": result_file("artefacts.json", "{}"),
     "refers to split ffffffffffff, which is not in it": result_file(
         "artefacts.json", json.dumps([["split", "f" * 32]])
@@ -243,20 +218,6 @@ def test_what_a_forger_leaves_alone_is_imported(runs: Path, tmp_path: Path) -> N
     assert import_archive(forge(runs, tmp_path, lambda files: None), tmp_path / "there").artefacts
 
 
-def test_a_table_that_unfolds_to_far_more_is_refused(runs: Path, tmp_path: Path) -> None:
-    def repeat(files: Path) -> None:  # a hundred thousand times the same long text: a small file
-        folder = folder_of(files, "window")
-        indices = pa.array(np.zeros(100_000, dtype="int32"))
-        column = pa.DictionaryArray.from_arrays(indices, ["x" * 100_000])
-        pq.write_table(pa.table({"x": column}), folder / "losses.parquet", store_schema=False)
-        refresh(folder)
-
-    forged = forge(runs, tmp_path, repeat)
-    assert forged.stat().st_size < 2**20
-    with pytest.raises(StoreError, match=r"it unfolds to more than 8 GB"):
-        import_archive(forged, tmp_path / "there")
-
-
 @pytest.mark.parametrize("share", [0.01, 0.3, 0.7, 0.999])
 def test_an_archive_that_is_cut_off_is_refused(runs: Path, tmp_path: Path, share: float) -> None:
     for name in ("a.tar", "a.tar.gz"):
@@ -265,7 +226,7 @@ def test_an_archive_that_is_cut_off_is_refused(runs: Path, tmp_path: Path, share
         if name == "a.tar":
             content = content.rstrip(b"\0")  # to within the last file, not its padding
         file.write_bytes(content[: int(len(content) * share)])
-        with pytest.raises(StoreError, match="was not imported: it is"):
+        with pytest.raises(StoreError, match="was not imported"):
             import_archive(file, tmp_path / "there")
     assert not contents(tmp_path / "there")
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from memloc.engine.kinds import KINDS as JOB_KINDS
-from memloc.engine.store import contents
-from memloc.engine.store.inventory import Describer, entries, open_store, set_aside, verify
+from memloc.engine.store.inventory import KINDS, Describer, entries, open_store, set_aside, verify
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from tests.store.artefacts import change_json, write_data, write_training, write_window
@@ -23,7 +22,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_every_kind_of_job_can_be_exchanged() -> None:
-    assert set(contents.KINDS) == {"data", *JOB_KINDS}
+    assert set(KINDS) == {"data", *JOB_KINDS}
 
 
 def test_artefacts_are_found_by_kind_with_size_and_words(store: Store) -> None:

@@ -89,34 +89,26 @@ def test_a_name_with_a_nul_ends_there_and_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"),
+    "kind",
     [
-        (tarfile.SYMTYPE, "is a symbolic link"),
-        (tarfile.LNKTYPE, "is a hard link"),
-        (tarfile.CHRTYPE, "is a device"),
-        (tarfile.BLKTYPE, "is a device"),
-        (tarfile.FIFOTYPE, "is a pipe"),
-        (tarfile.DIRTYPE, "is a directory"),
-        (tarfile.GNUTYPE_SPARSE, "is a sparse file"),
-        (tarfile.CONTTYPE, "is of an unknown type"),
+        *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE),
+        *(tarfile.DIRTYPE, tarfile.CONTTYPE),
     ],
 )
-def test_only_regular_files_are_taken(tmp_path: Path, kind: bytes, words: str) -> None:
+def test_only_regular_files_are_taken(tmp_path: Path, kind: bytes) -> None:
     path = archive(tmp_path / "a.tar", member(GOOD, b"", kind, linkname="/etc/passwd"))
-    refused(path, words)
+    refused(path, "is not a regular file")
 
 
 def test_a_link_through_which_a_later_file_would_be_written_is_refused(tmp_path: Path) -> None:
     link = member(f"store/train/{KEY}", b"", tarfile.SYMTYPE, linkname=str(tmp_path))
-    refused(archive(tmp_path / "a.tar", link, member(GOOD)), "is a symbolic link")
+    refused(archive(tmp_path / "a.tar", link, member(GOOD)), "is not a regular file")
 
 
-@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
-def test_extended_headers_which_can_give_any_name_are_refused(tmp_path: Path, form: int) -> None:
-    long = "results/" + "x" * 120 + "/settings.json"
-    headers = {"path": "../../outside.json"} if form == tarfile.PAX_FORMAT else {}
-    path = archive(tmp_path / "a.tar", member(long, pax_headers=headers), form=form)
-    refused(path, "is of an unknown type, not a regular file")
+def test_a_name_in_an_extended_header_is_checked_too(tmp_path: Path) -> None:
+    headers = {"path": "../../outside.json"}
+    path = archive(tmp_path / "a.tar", member(GOOD, pax_headers=headers), form=tarfile.PAX_FORMAT)
+    refused(path, "'../../outside.json' is not the name of a file")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +116,6 @@ def test_extended_headers_which_can_give_any_name_are_refused(tmp_path: Path, fo
     [
         ((GOOD, GOOD), "is in it twice"),
         ((GOOD, GOOD.replace("outcome", "Outcome")), "is in it twice"),
-        (("results/mine/a.json", "results/Mine/b.json"), "differs from another only in case"),
     ],
 )
 def test_two_files_for_one_place_are_refused(
@@ -142,9 +133,9 @@ def test_a_bomb_is_stopped_before_it_unfolds(tmp_path: Path) -> None:
         for _ in range(64):
             stream.write(bytes(2**20))
     started = time.monotonic()
-    refused(path, "more than 20 GB together; if you trust it, give a larger --max-size")
+    refused(path, "more than 20 GB together; if you trust it, allow a larger size")
     assert time.monotonic() - started < 5
-    refused(path, "it is cut off", max_size=2 * size)  # less there than the header says
+    refused(path, "cut off", max_size=2 * size)  # less there than the header says
 
 
 def test_many_small_files_count_together(tmp_path: Path) -> None:
@@ -154,19 +145,9 @@ def test_many_small_files_count_together(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memloc.engine.store.unpack.MOST_FILES", 4)
+    monkeypatch.setattr("memloc.engine.store.archive.MOST_FILES", 4)
     names = [GOOD.replace("outcome", f"n{index}") for index in range(5)]
     refused(archive(tmp_path / "a.tar", *map(member, names)), "more than 4 files")
-
-
-def test_a_bomb_behind_the_end_is_stopped(tmp_path: Path) -> None:
-    path = tmp_path / "a.tar.gz"
-    with gzip.open(path, "wb", compresslevel=1) as stream:
-        stream.write(archive(tmp_path / "b.tar", member(GOOD)).read_bytes())
-        for _ in range(64):
-            stream.write(bytes(2**20))
-    (tmp_path / "b.tar").unlink()
-    refused(path, "something follows after its end")
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:
@@ -192,4 +173,4 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_page_in_an_archive_is_never_taken(tmp_path: Path) -> None:
     path = archive(tmp_path / "a.tar", member("results/mine/report.html", b"<script>"))
-    refused(path, "it holds no results")
+    refused(path, "is not the name of a file")

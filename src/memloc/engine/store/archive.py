@@ -1,56 +1,69 @@
 """Results with all they were made from in one file, for a colleague.
 
-An archive has `results/<folder>/<file>` and `store/<kind>/<key>/<file>` and nothing else. Import
-believes nothing: it unpacks to a draft, checks every name, key, checksum and file, and only then
-moves anything to its place. Nothing is ever executed.
+An archive has `results/<folder>/<file>` and `store/<kind>/<key>/<file>` and nothing else: regular
+files of JSON, Parquet and safetensors, which hold only data. Import believes nothing: it unpacks to
+a draft, checks every name, key and checksum, and only then moves anything to its place. Nothing is
+ever executed.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gzip
+import json
 import os
+import re
 import shutil
 import socket
 import tarfile
+import unicodedata
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from memloc.engine.store.contents import (
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from memloc.engine.store.garbage import read_references
+from memloc.engine.store.inventory import (
     FILE,
+    KEY,
     KINDS,
     WEIGHT_KINDS,
+    Artefact,
     artefact_problem,
-    file_problem,
     read_manifest,
 )
-from memloc.engine.store.garbage import Artefact, read_references
 from memloc.engine.store.store import TEMPORARY, Store
-from memloc.engine.store.unpack import BadArchive, result_name_problem, unpack
 from memloc.errors import StoreError
 from memloc.tables import ARTEFACTS
 
 MAX_SIZE = 20 * 2**30
 """Bytes that an archive may unfold to if the user does not say otherwise."""
-LARGEST_FILE = 8**11
-"""Bytes: tar writes sizes with eleven octal digits."""
+MOST_FILES = 500_000
 NEEDED = ("settings.json", "summary.json", ARTEFACTS)
 """What every result has."""
+RESULT_NAME = re.compile(r"\w[\w .,;+=@()&'%!~-]{0,139}(?<![ .])")
+RESERVED = ("store", "sweeps")
+"""Folders beside the results, with a meaning of their own."""
+
+
+class BadArchive(StoreError):
+    """An archive is damaged, or not what `memloc store export` writes."""
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an archive holds."""
+    """What an archive holds; `left_out` counts the weights and states that it does not."""
 
     file: Path
     size: int
     results: int
     artefacts: int
     left_out: int
-    """Weights and states."""
 
 
 def export_results(
@@ -94,35 +107,40 @@ def export_results(
 
 
 def _result_files(folder: Path, name: str) -> list[Path]:
-    """What belongs to a result; a page and pictures can be made anew.
-
-    Raises:
-        StoreError: If it is no result, or has a name that cannot be exchanged.
-    """
+    """What belongs to a result; a page and pictures can be made anew."""
     if not all((folder / each).is_file() for each in NEEDED[:2]):
         raise StoreError(
             f"{str(folder)!r} is not a folder of results; give one that `memloc run` wrote, such "
             "as runs/questions-minilm-da4b207c"
         )
-    problem = result_name_problem(name)
-    if problem:
-        raise StoreError(f"the folder {name!r} cannot be exported: {problem}; rename it")
+    if not _is_result_name(name):
+        raise StoreError(
+            f"the folder {name!r} cannot be exported: a name may have letters, digits, spaces and "
+            "simple punctuation; rename it"
+        )
     tables = [path for path in sorted(folder.glob("*.parquet")) if FILE.fullmatch(path.name)]
     return [*(folder / each for each in NEEDED), *tables]
+
+
+def _is_result_name(name: str) -> bool:
+    return (
+        name.casefold() not in RESERVED
+        and RESULT_NAME.fullmatch(name) is not None
+        and unicodedata.normalize("NFC", name) == name
+    )
 
 
 def _sound(store: Store, folder: Path, kind: str, key: str) -> Path:
     path = store.root / kind / key
     problem = None if path.is_dir() else f"it is not in {str(store.root)!r}"
-    problem = problem or artefact_problem(path, kind, key) or _first_problem(path)
+    problem = problem or artefact_problem(path, kind, key)
     if problem:
-        # What is packed is checked as it will be on the other side.
         remedy = "run the same command again to compute it"
         if kind in WEIGHT_KINDS:
-            remedy += ", or leave weights out with --without-weights"
+            remedy += ", or leave out the weights"
         raise StoreError(
-            f"{kind} {key[:12]}, of which {str(folder)!r} was made, cannot be exported "
-            f"({problem}); {remedy}"
+            f"{kind} {key[:12]}, of which {str(folder)!r} was made, cannot be exported ({problem})",
+            remedy=remedy,
         )
     return path
 
@@ -142,8 +160,8 @@ def _write(file: Path, files: dict[str, Path]) -> None:
         os.replace(draft, file)
     except (OSError, ValueError) as error:
         raise StoreError(
-            f"cannot write {str(file)!r}: {getattr(error, 'strerror', None) or error}; free some "
-            "space or choose another place with --out"
+            f"cannot write {str(file)!r}: {getattr(error, 'strerror', None) or error}",
+            remedy="free some space or choose another place",
         ) from None
     finally:
         draft.unlink(missing_ok=True)
@@ -151,16 +169,10 @@ def _write(file: Path, files: dict[str, Path]) -> None:
 
 def _pack(files: dict[str, Path], stream: BinaryIO) -> None:
     """The same bytes for the same content: sorted, and neither times nor owners."""
-    form = tarfile.USTAR_FORMAT
-    with tarfile.open(fileobj=stream, mode="w", format=form, encoding="utf-8") as tar:
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for name, path in sorted(files.items()):
             member = tarfile.TarInfo(name)
             member.size = path.stat().st_size
-            if member.size >= LARGEST_FILE:
-                raise StoreError(
-                    f"{str(path)!r} has {member.size / 2**30:.1f} GB, and an archive has no room "
-                    "for files of 8 GB and more; leave weights out with --without-weights"
-                )
             with path.open("rb") as content:
                 tar.addfile(member, content)
 
@@ -201,21 +213,22 @@ def import_archive(archive: Path, runs: Path, max_size: int = MAX_SIZE) -> Impor
     store.check_writable()
     try:
         with _draft(store) as draft:
-            unpack(archive, draft, max_size)
+            _unpack(archive, draft, max_size)
             artefacts = _check_artefacts(draft / "store")
             results = _check_results(draft / "results", set(artefacts), store)
             return _place(runs, store, artefacts, results)
     except BadArchive as error:
         remedy = error.remedy or "ask for a new one, made with `memloc store export`"
-        raise StoreError(f"{str(archive)!r} was not imported: {error}; {remedy}") from None
+        words = f"{str(archive)!r} was not imported: {error.problem}"
+        raise StoreError(words, remedy=remedy) from None
     except OSError as error:
         raise StoreError(
-            f"{str(archive)!r} was not imported: {error.strerror or error}; free some space or "
-            "choose another folder with --runs DIR"
+            f"{str(archive)!r} was not imported: {error.strerror or error}",
+            remedy="free some space or choose another folder for the results",
         ) from None
 
 
-@contextlib.contextmanager
+@contextmanager
 def _draft(store: Store) -> Iterator[Path]:
     """A folder beside the artefacts, named so that it is swept if this process is killed."""
     owner = f"{socket.gethostname()}@{os.getpid()}"
@@ -227,6 +240,57 @@ def _draft(store: Store) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def _unpack(archive: Path, to: Path, limit: int) -> None:
+    """Write the files of an archive below an empty folder, under `store` and `results`.
+
+    Raises:
+        BadArchive: If anything is wrong; what was written until then is left to the caller.
+    """
+    seen: set[str] = set()
+    total = 0
+
+    def check(member: tarfile.TarInfo, path: str) -> tarfile.TarInfo:
+        nonlocal total
+        shown = ascii(member.name[:100])
+        if member.type != tarfile.REGTYPE:
+            raise BadArchive(f"{shown} is not a regular file")
+        if not _is_place(member.name):
+            raise BadArchive(f"{shown} is not the name of a file of a store or of results")
+        if member.name.casefold() in seen:
+            raise BadArchive(f"{shown} is in it twice")
+        seen.add(member.name.casefold())
+        total += member.size
+        if len(seen) > MOST_FILES:
+            raise BadArchive(f"it has more than {MOST_FILES:,} files")
+        if member.size < 0 or total > limit:
+            raise BadArchive(
+                f"its files have more than {limit / 2**30:.3g} GB together",
+                remedy="if you trust it, allow a larger size",
+            )
+        return tarfile.data_filter(member, path)
+
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(to, filter=check)
+            while tar.fileobj and tar.fileobj.read(2**20):
+                pass  # to the end, where gzip compares its checksum
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError):
+        raise BadArchive("it is damaged, cut off, or no archive") from None
+    if not seen:
+        raise BadArchive("it is empty")
+
+
+def _is_place(name: str) -> bool:
+    """Whether a name in an archive is exactly one of the two forms that there are."""
+    match name.split("/"):
+        case ["store", kind, key, file]:
+            return kind in KINDS and bool(KEY.fullmatch(key) and FILE.fullmatch(file))
+        case ["results", folder, file]:
+            is_data = FILE.fullmatch(file) is not None and not file.endswith(".safetensors")
+            return is_data and _is_result_name(folder)
+    return False
+
+
 def _check_artefacts(root: Path) -> dict[Artefact, Path]:
     """Every artefact is what it says it is.
 
@@ -236,20 +300,11 @@ def _check_artefacts(root: Path) -> dict[Artefact, Path]:
     found = {(path.parent.name, path.name): path for path in sorted(root.glob("*/*"))}
     for (kind, key), path in found.items():
         problem = artefact_problem(path, kind, key)
-        problem = problem or _first_problem(path)
         if problem is None and kind == "data":
             problem = _data_problem(path)
         if problem:
             raise BadArchive(f"{kind} {key[:12]} in it is damaged or forged ({problem})")
     return found
-
-
-def _first_problem(folder: Path) -> str | None:
-    for path in sorted(folder.iterdir()):
-        problem = file_problem(path)
-        if problem:
-            return f"{path.name}: {problem}"
-    return None
 
 
 def _data_problem(folder: Path) -> str | None:
@@ -280,9 +335,9 @@ def _check_results(root: Path, sent: set[Artefact], store: Store) -> dict[Path, 
         for each in NEEDED:
             if not (folder / each).is_file():
                 raise BadArchive(f"the result {name} in it has no {each}")
-        problem = _first_problem(folder)
-        if problem:
-            raise BadArchive(f"the result {name} in it is damaged ({problem})")
+        for path in sorted(folder.iterdir()):
+            if not _is_readable(path):
+                raise BadArchive(f"the result {name} in it is damaged ({path.name})")
         try:
             references = set(read_references(folder))
         except StoreError:
@@ -296,6 +351,17 @@ def _check_results(root: Path, sent: set[Artefact], store: Store) -> dict[Path, 
     if not left_out:
         raise BadArchive("it holds no results")
     return left_out
+
+
+def _is_readable(path: Path) -> bool:
+    try:
+        if path.suffix == ".json":
+            json.loads(path.read_bytes())
+        else:
+            pq.read_schema(path)
+    except (ValueError, RecursionError, pa.ArrowException):
+        return False
+    return True
 
 
 def _place(

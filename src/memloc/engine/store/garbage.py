@@ -7,28 +7,30 @@ somebody asks for it: an interrupted run is not a result yet, and may go on tomo
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
-import shutil
 import socket
 import time
-import uuid
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memloc.engine.store.contents import KEY, KIND, RESUME
-from memloc.engine.store.inventory import Entry, entries, folder_size, set_aside
+from memloc.engine.store.inventory import (
+    KEY,
+    RESUME,
+    Artefact,
+    Entry,
+    entries,
+    folder_size,
+    set_aside,
+)
 from memloc.engine.store.leases import process_start
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import MALFORMED, StoreError
 from memloc.tables import ARTEFACTS
-
-Artefact = tuple[str, str]
 
 YOUNG = 3600.0
 """Seconds in which a run that is going on may not have said yet that it needs something."""
@@ -101,24 +103,11 @@ def remove_garbage(store: Store, garbage: Garbage, unreferenced: bool) -> None:
     """Delete the rubbish and, if wanted and nobody is at work, what no result refers to."""
     for items in garbage.rubbish.values():
         for path, _ in items:
-            _remove(store, path)
+            store.remove(path.parent.name, path.name)
     if garbage.all_goes(unreferenced):
         for entry in garbage.unreferenced:
-            _remove(store, entry.path)
+            store.remove(entry.kind, entry.key)
     store.sweep_leftovers()
-
-
-def _remove(store: Store, path: Path) -> None:
-    """Out of sight in one step, so that nobody ever sees half an artefact."""
-    owner = f"{socket.gethostname()}@{os.getpid()}"
-    hidden = store.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
-    hidden.parent.mkdir(exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # another process was faster
-        path.rename(hidden)
-        if hidden.is_dir():
-            shutil.rmtree(hidden)
-        else:
-            hidden.unlink()
 
 
 def referenced(runs: Path) -> tuple[set[Artefact], list[Path]]:
@@ -172,7 +161,6 @@ def is_pair(value: Any) -> bool:
         isinstance(value, list)
         and len(value) == 2
         and all(isinstance(part, str) for part in value)
-        and KIND.fullmatch(value[0]) is not None
         and KEY.fullmatch(value[1]) is not None
     )
 

@@ -1,20 +1,31 @@
-"""What is in a store: listed for people, and checked."""
+"""What is in a store: listed, described for people, and checked."""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from memloc.engine.store.contents import KINDS, RESUME, artefact_problem, read_manifest
-from memloc.engine.store.store import MANIFEST, Store
+from memloc.engine.store.store import MANIFEST, Store, is_whole, key_of
 from memloc.errors import StoreError, suggest
 
+Artefact = tuple[str, str]
+"""Kind and key."""
+WEIGHT_KINDS = ("train", "control", "states")
+"""Artefacts that are large: trained weights, and states of layers."""
+KINDS = ("data", "model", *WEIGHT_KINDS, "window", "localise", "explain", "split", "speed")
+"""All that results are made of."""
+RESUME = "resume"
+"""States of trainings that are not finished; their key begins with that of the training."""
+KEY = re.compile(r"[0-9a-f]{32}")
+FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}\.(json|parquet|safetensors)")
 ASIDE = ".damaged-"
 """In the name of a folder that was set aside."""
 
@@ -106,6 +117,68 @@ def _entry(path: Path) -> Entry | None:
 def folder_size(path: Path) -> int:
     """Bytes of the files in a folder, and below."""
     return sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+
+
+def artefact_problem(
+    folder: Path, kind: str, key: str, read: Callable[[int], None] = lambda size: None
+) -> str | None:
+    """What is wrong with an artefact, its checksums included; None if nothing is.
+
+    Args:
+        folder: Of the artefact.
+        kind: What it must be.
+        key: Its name.
+        read: Told the bytes of every file that has been read.
+    """
+    manifest = read_manifest(folder)
+    if manifest is None:
+        return f"{MANIFEST} cannot be read"
+    if not is_whole(manifest):
+        return f"{MANIFEST} does not match its checksum"
+    if (manifest.get("kind"), manifest.get("key")) != (kind, key):
+        return f"{MANIFEST} names another artefact"
+    # States of unfinished trainings are named after the training, not after their content.
+    if kind != RESUME and key_of(kind, manifest["inputs"]) != key:
+        return "its key does not follow from its inputs"
+    there = {path.name for path in folder.iterdir()} - {MANIFEST}
+    if extra := sorted(there - manifest["files"].keys()):
+        return f"{extra[0]!r} does not belong to it"
+    for name, checksum in manifest["files"].items():
+        path = folder / name
+        if name not in there:
+            return f"{name} is missing"
+        if path.is_symlink() or not path.is_file():
+            return f"{name} is not a regular file"
+        try:
+            with path.open("rb") as stream:
+                found = hashlib.file_digest(stream, "sha256").hexdigest()
+        except PermissionError as error:
+            raise _not_ours(path, error) from None
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror or error}"
+        if found != checksum:
+            return f"{name} does not match its checksum"
+        read(path.stat().st_size)
+    return None
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest if it has the form of one, otherwise None."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        except PermissionError as error:
+            raise _not_ours(folder / MANIFEST, error) from None
+        if isinstance(manifest, dict) and all(
+            isinstance(manifest.get(name), dict) for name in ("inputs", "files", "costs")
+        ):
+            return manifest
+    return None
+
+
+def _not_ours(path: Path, error: OSError) -> StoreError:
+    """What another user keeps to himself is not damaged."""
+    return StoreError(f"{str(path)!r} cannot be read: {error.strerror}; ask its owner to allow it")
 
 
 @dataclass(frozen=True)

@@ -278,6 +278,8 @@ class Store:
             self._folder(kind, key).rename(aside)
         except OSError:
             return  # another process has removed it, or nothing can be written here any more
+        if aside.is_file():
+            aside.unlink()
         shutil.rmtree(aside, ignore_errors=True)
 
     def versions(self) -> dict[str, str]:
