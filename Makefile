@@ -22,6 +22,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Fast paths against their slow oracles, side by side; prints ratios and writes bench.json.
 bench: $(INSTALLED)
