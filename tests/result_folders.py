@@ -88,7 +88,7 @@ def write_run(
         model=ModelConfig(name=model),
         training=TrainingConfig(),
         seeds=tuple(seeds),
-        methods=tuple(weights),
+        techniques={name: {} for name in weights},
     ).model_dump(mode="json")
     for key, value in (settings or {}).items():
         _set(config, key.split("."), value)

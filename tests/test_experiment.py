@@ -24,7 +24,7 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
             data=DataConfig(task=task, limit=60, binarise=binarise),
             model=ModelConfig(name=str(tiny_folder)),
             training=TrainingConfig(epochs=1, learning_rate=1e-3),
-            methods=("swapping",),
+            techniques={"swapping": {}},
             explain=False,
         )
         found = run(config, runs, workers=1, progress=LogProgress(Console(file=stream)))

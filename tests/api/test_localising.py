@@ -21,9 +21,6 @@ import memloc
 from memloc.api.experiments import localise_folders
 from memloc.config import (
     ModelConfig,
-    ProbingConfig,
-    RetrainingConfig,
-    TechniquesConfig,
     TrainingConfig,
 )
 from memloc.engine.localisation import Given, GivenModels
@@ -90,9 +87,10 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
             Given(folder["memorised"], folder["original"], folder["pretrained"]),
             file,
             training=TrainingConfig(epochs=2),
-            techniques=TechniquesConfig(
-                retraining=RetrainingConfig(epochs=1), probing=ProbingConfig(epochs=27, seeds=1)
-            ),
+            techniques={
+                **{name: {} for name in FOUR},
+                **{"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}},
+            },
         )
     ).tables
     found = memloc.localise(**trained.both, pretrained=tmp_path / "pretrained", **QUICK)

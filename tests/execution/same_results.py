@@ -13,9 +13,7 @@ from safetensors.numpy import load_file
 from memloc.config import (
     DataConfig,
     ModelConfig,
-    RetrainingConfig,
     RunConfig,
-    TechniquesConfig,
     TrainingConfig,
 )
 from memloc.data.load import load_task
@@ -43,8 +41,7 @@ def make_jobs(model: Path, store: Store, device: str = "auto") -> list[Job]:
     config = RunConfig(
         model=ModelConfig(name=str(model)),
         training=TrainingConfig(epochs=1, learning_rate=1e-3),
-        methods=("swapping", "retraining"),
-        techniques=TechniquesConfig(retraining=RetrainingConfig(epochs=1)),
+        techniques={"swapping": {}, "retraining": {"epochs": 1}},
     )
     where = {"device": device, "cache_memory": None}
     data = write_task(store, TASK)

@@ -21,9 +21,7 @@ from memloc.config import (
     DataConfig,
     GeneralisationConfig,
     ModelConfig,
-    ProbingConfig,
     RunConfig,
-    TechniquesConfig,
     TrainingConfig,
 )
 from memloc.data.encode import encode
@@ -42,7 +40,7 @@ from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.names import ModelSource
 from memloc.techniques.base import Context
-from memloc.techniques.centroids import explain
+from memloc.techniques.centroids import Centroids
 from memloc.techniques.probing import Probing
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs, training_data
@@ -67,6 +65,9 @@ class Here:
         return Outcome(len(jobs), {})
 
 
+PROBING = {"epochs": 3, "select_after": 0, "seeds": 2}
+
+
 class Bench:
     """A run with checkpoints."""
 
@@ -78,8 +79,7 @@ class Bench:
             data=DataConfig(task="reviews", limit=80),
             model=ModelConfig(name=str(model)),
             training=TrainingConfig(epochs=EPOCHS, learning_rate=3e-3, batch_size=32),
-            methods=("swapping",),
-            techniques=TechniquesConfig(probing=ProbingConfig(epochs=3, select_after=0, seeds=2)),
+            techniques={"swapping": {}, "probing": PROBING},
             explain=False,
             checkpoints=2,
         )
@@ -192,14 +192,13 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
         bench.task.train,
         encode(bench.task.train, untrained.codec, "joined"),
         {**stopped, "pretrained": untrained.blocks},  # type: ignore[dict-item]
-        techniques=bench.config.techniques,
     )
     at = bench.seed.checkpoints[EARLY]
-    probed = Probing().localise(context, lambda _: None)
+    probed = Probing(**PROBING).localise(context)
     pd.testing.assert_frame_equal(
-        table(bench.store, at.methods["probing"], "layers"), probed.layers
+        table(bench.store, at.techniques["probing"], "layers"), probed.layers
     )
-    explained = explain(context, lambda _: None)
+    explained = Centroids().explain(context)
     pd.testing.assert_frame_equal(
         table(bench.store, at.explanations["centroids"], "centroids"), explained["centroids"]
     )
@@ -212,8 +211,8 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
 def test_the_last_checkpoint_is_the_result_of_the_run_itself(bench: Bench) -> None:
     tables = bench.result.tables
     assert tables["checkpoints"]["epoch"].tolist() == [EARLY, EPOCHS]
-    assert bench.seed.checkpoints[EPOCHS].methods["swapping"].key == (
-        bench.seed.methods["swapping"].key
+    assert bench.seed.checkpoints[EPOCHS].techniques["swapping"].key == (
+        bench.seed.techniques["swapping"].key
     )
     end = tables["checkpoint_windows"].query("epoch == @EPOCHS").drop(columns="epoch")
     pd.testing.assert_frame_equal(end.reset_index(drop=True), tables["windows"])
@@ -370,7 +369,7 @@ def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
     facts = {"trained_parameters": 1_000_000}
 
     def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
-        config = RunConfig(checkpoints=wanted, methods=("swapping",))
+        config = RunConfig(checkpoints=wanted, techniques={"swapping": {}})
         at = (("swapping", "probing"), ("centroids",))
         place = ("data", "d" * 32), source, 12, {"device": "cpu"}
         plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)

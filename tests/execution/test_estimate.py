@@ -52,7 +52,7 @@ def plan_on(store: Store, limit: int, **changes):
     task = load_task(DataConfig(task="reviews", limit=limit))
     artefact = write_task(store, task)
     cost = pass_flops(FACTS, rough_lengths(task.train, 512))
-    settings = RunConfig(methods=("swapping", "retraining"), **changes)
+    settings = RunConfig(techniques={"swapping": {}, "retraining": {}}, **changes)
     return plan_run(settings, artefact, SOURCE, 4, {"device": "cpu"}, pass_cost=cost), artefact
 
 

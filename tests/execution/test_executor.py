@@ -20,10 +20,7 @@ from rich.console import Console
 from memloc.config import (
     DataConfig,
     ModelConfig,
-    ProbingConfig,
-    RetrainingConfig,
     RunConfig,
-    TechniquesConfig,
     TrainingConfig,
 )
 from memloc.data.load import load_task
@@ -59,20 +56,18 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def make_plan(
     folder: Path,
     store: Store,
-    *methods: str,
+    *techniques: str,
     epochs: int = 1,
     seeds: tuple[int, ...] = (1,),
     layers: int = LAYERS,
     **where: Any,
 ) -> RunPlan:
+    quick = {"retraining": {"epochs": 1}, "probing": {"seeds": 1, "epochs": 1}}
     config = RunConfig(
         model=ModelConfig(name=str(folder)),
         training=TrainingConfig(epochs=epochs, learning_rate=1e-3),
         seeds=seeds,
-        methods=methods,
-        techniques=TechniquesConfig(
-            retraining=RetrainingConfig(epochs=1), probing=ProbingConfig(seeds=1, epochs=1)
-        ),
+        techniques={name: quick.get(name, {}) for name in techniques},
     )
     where = {"device": "cpu", "cache_memory": None} | where
     return plan_run(config, write_task(store, TASK), resolve(config.model), layers, where)
@@ -121,7 +116,7 @@ def test_a_failing_job_takes_only_those_with_it_that_need_its_result(
 ) -> None:
     plan = make_plan(model_folder, store, "swapping", "gradients", seeds=(1, 2))
     broken = plan.seeds[0].trainings["original"]
-    left_out = plan.seeds[0].methods["swapping"]
+    left_out = plan.seeds[0].techniques["swapping"]
     progress = Recorder()
     with LocalExecutor(store, 1) as executor:
         outcome = executor.execute(sabotaged(plan.jobs, broken), progress)
@@ -400,7 +395,7 @@ def retraining_jobs(folder: Path, store: Store) -> tuple[list[Job], Job]:
     plan = make_plan(folder, store, "retraining", layers=3)
     windows = [job for job in plan.seeds[0].parts if job.kind == "window"]
     assert len(windows) == 6
-    return windows, plan.seeds[0].methods["retraining"]
+    return windows, plan.seeds[0].techniques["retraining"]
 
 
 def test_a_group_of_windows_is_one_bar_that_counts_them(model_folder: Path, store: Store) -> None:

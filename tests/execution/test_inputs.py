@@ -34,7 +34,7 @@ def swapping_job(folder: Path, store: Store, low_memory: bool) -> Job:
     plan = make_plan(folder, store, "swapping", layers=3, low_memory=low_memory)
     with LocalExecutor(store, 1) as executor:
         executor.execute(list(plan.seeds[0].trainings.values()), Silent())
-    return plan.seeds[0].methods["swapping"]
+    return plan.seeds[0].techniques["swapping"]
 
 
 def addresses(model: BlockModel) -> dict[str, int]:

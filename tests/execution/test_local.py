@@ -24,7 +24,6 @@ from memloc.engine.store.store import Store
 from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
-from memloc.techniques import declared, find_method, method_names
 from memloc.training.lesson import TrainingFailed
 from tests.execution.same_results import naps
 
@@ -36,7 +35,7 @@ def config(folder: Path, **training) -> RunConfig:
         data=DataConfig(task="reviews", limit=60),
         model=ModelConfig(name=str(folder)),
         training=TrainingConfig(**{"epochs": 2, "learning_rate": 1e-3, **training}),
-        methods=("swapping",),
+        techniques={"swapping": {}},
         explain=False,
     )
 
@@ -84,12 +83,12 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
 
 def keys(plan, name: str, seed: int) -> set[str]:
     jobs = next(jobs for jobs in plan.seeds if jobs.seed == seed)
-    everything = (jobs.methods[name], *jobs.parts)
+    everything = (jobs.techniques[name], *jobs.parts)
     return {job.key for job in everything if job.identity.get("method") == name}
 
 
 def test_results_of_a_seed_do_not_depend_on_the_other_seeds(tiny_folder: Path) -> None:
-    settings = config(tiny_folder).replace(methods=DEFAULT_TECHNIQUES)
+    settings = config(tiny_folder).replace(techniques={name: {} for name in DEFAULT_TECHNIQUES})
     source, where = resolve(settings.model), {"device": "cpu", "cache_memory": None}
     alone, among = (
         plan_run(settings.replace(seeds=seeds), ("data", "x"), source, 3, where)
@@ -110,7 +109,7 @@ def test_a_training_that_fails_takes_only_what_needs_it(
         return train(job, store, report)
 
     monkeypatch.setitem(KINDS, "train", failing)
-    settings = config(tiny_folder).replace(methods=("swapping", "gradients"))
+    settings = config(tiny_folder).replace(techniques={"swapping": {}, "gradients": {}})
     found = run(settings, tmp_path / "runs", workers=1)
     assert list(found.summary["methods"]) == [left]
     assert len(found.summary["failures"]) == 1
@@ -207,15 +206,3 @@ def test_workers_get_one_gpu_each_of_those_that_are_visible(
         executor.execute(naps(3, 0.1), Spy())
     assert seen == handed_out
     assert os.environ["CUDA_VISIBLE_DEVICES"] == given
-
-
-def test_what_is_read_from_the_source_of_a_technique_is_the_truth() -> None:
-    for name in method_names():
-        method = find_method(name)
-        found = declared(name)
-        assert (found.revision, found.needs, found.settings) == (
-            method.revision,
-            method.needs,
-            method.settings,
-        )
-        assert found.windowed == hasattr(method, "combine")

@@ -6,6 +6,7 @@ from memloc.config import ControlConfig, GeneralisationConfig, RunConfig
 from memloc.engine.plan import Planner, RunPlan, plan_run
 from memloc.engine.plan_control import ControlPlanner
 from memloc.models.names import ModelSource
+from memloc.techniques import make
 
 SOURCE = ModelSource("some-model", "/somewhere/some-model", "f00d")
 CONFIG = RunConfig(seeds=(1, 2), generalisation=GeneralisationConfig(splits=3))
@@ -13,7 +14,7 @@ WHERE = {"device": "cpu"}
 
 
 def plan(**arguments) -> RunPlan:
-    parts = ("centroids", "class_probes")
+    parts = [make("centroids"), make("class_probes")]
     return plan_run(CONFIG, ("data", "abc"), SOURCE, 4, WHERE, parts, **arguments)
 
 
@@ -39,16 +40,16 @@ def test_keys_are_those_of_the_version_before_sweeps() -> None:
     }
     assert {title: jobs[title] for title in expected} == expected
     planner = Planner(
-        ("data", "abc"), CONFIG.model, SOURCE, CONFIG.training, CONFIG.techniques, 4, WHERE
+        ("data", "abc"), CONFIG.model, SOURCE, CONFIG.training, CONFIG.windows, 4, WHERE
     )
     control = ControlPlanner(planner, ("data", "def"), ControlConfig(), ("some-model", "t"))
-    cell = control.cell(("swapping",), (1, 2), 1, "", 2.0).jobs
+    cell = control.cell([make("swapping")], (1, 2), 1, "", 2.0).jobs
     assert {state: job.key for state, job in cell.trainings.items()} == {
         "memorised": "a77aea6a9fce67576fc44ffacb4cb499",
         "original": "95e1c20a8916755a278a3815c00860a1",
         "frozen": "caf0d9fd28c0f78afcca24c8e2050ba1",
     }
-    assert cell.methods["swapping"].key == "4a19449593695c3c6c3842cc2e7eecde"
+    assert cell.techniques["swapping"].key == "4a19449593695c3c6c3842cc2e7eecde"
 
 
 def test_labels_and_costs_of_a_plan_among_others_leave_its_keys_alone() -> None:

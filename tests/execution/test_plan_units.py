@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memloc.config import RunConfig, TechniquesConfig
+from memloc.config import RunConfig, Windows
 from memloc.engine.plan import RunPlan, plan_run
 from memloc.models.names import ModelSource
 
@@ -30,14 +30,14 @@ WITHOUT_UNITS = {
 """As they were before parts of layers could be looked at."""
 
 
-def plan(**techniques: Any) -> RunPlan:
-    config = RunConfig(methods=METHODS, techniques=TechniquesConfig(**techniques))
+def plan(**windows: Any) -> RunPlan:
+    config = RunConfig(techniques={name: {} for name in METHODS}, windows=Windows(**windows))
     return plan_run(config, ("data", "0" * 8), ModelSource("minilm", "somewhere", "f" * 8), 2, {})
 
 
 def keys(found: RunPlan) -> dict[str, str]:
     jobs = found.seeds[0]
-    return {name: job.key for name, job in jobs.methods.items()} | {
+    return {name: job.key for name, job in jobs.techniques.items()} | {
         job.title: job.key for job in jobs.parts
     }
 

@@ -20,9 +20,8 @@ from memloc.config import (
     DataConfig,
     GeneralisationConfig,
     ModelConfig,
-    RetrainingConfig,
-    TechniquesConfig,
     TrainingConfig,
+    Windows,
 )
 from memloc.data.load import load_task
 from memloc.engine.inputs import context_for, forget_context, resume_point
@@ -32,6 +31,7 @@ from memloc.engine.plan_control import ControlPlanner
 from memloc.engine.store.store import Store
 from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
+from memloc.techniques.retraining import Retraining
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 LAYERS = 2
@@ -77,14 +77,14 @@ class Bench:
             config,
             resolve(config),
             training,
-            TechniquesConfig(retraining=RetrainingConfig(epochs=2)),
+            Windows(),
             LAYERS,
             {"device": "cpu", "cache_memory": None},
         )
         trainings = {state: planner.train(state, 1, state) for state in ("memorised", "frozen")}
         long = replace(planner, training=training.replace(epochs=4, batch_size=8))
         models = {"memorised": trainings["memorised"].artefact}
-        _, windows = planner.methods(("retraining",), 1, models)
+        _, windows = planner.apply(Retraining(epochs=2), 1, models)
         # Nothing is learned well enough, so there are three attempts.
         control = ControlPlanner(
             planner,

@@ -14,14 +14,13 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.config import ShapleyConfig, TechniquesConfig
 from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import share_embeddings
 from memloc.models.on_demand import ALIGNMENT, LayersOnDemand
 from memloc.models.states import states_of
-from memloc.techniques import find_method
+from memloc.techniques import make
 from memloc.techniques.base import Context
 from memloc.techniques.swapping import swap_all_windows
 from tests.conftest import labelled_rows, make_texts
@@ -184,10 +183,11 @@ def make_context(**settings: Any) -> Context:
 def test_techniques_that_look_at_the_original_model_find_the_same(
     name: str, tmp_path: Path
 ) -> None:
-    context = make_context(techniques=TechniquesConfig(shapley=ShapleyConfig(orders=4)))
-    expected = find_method(name).localise(context, lambda _: None).tables
+    context = make_context()
+    technique = make(name, {"orders": 4} if name == "shapley" else {})
+    expected = technique.localise(context, lambda _: None).tables
     layers = LayersOnDemand(context.model("original"), tmp_path)
-    found = find_method(name).localise(context, lambda _: None).tables
+    found = technique.localise(context, lambda _: None).tables
     assert layers.reads >= 9
     assert found.keys() == expected.keys()
     for table in expected:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.centroids import HIGH, LOW
+from memloc.analysis.centroids import HIGH, LOW, centroid_events
 from memloc.analysis.events import crossings_for_good, event_table, largest_steps
 from memloc.analysis.windows import (
     all_windows,
@@ -30,7 +30,6 @@ from memloc.api.experiments import keep
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.task import Task
 from memloc.engine.experiment import Findings, describe, settings_of, with_texts
-from memloc.techniques.centroids import centroid_events
 
 CLASSES = ("animals", "plants", "stones")
 EPOCHS = 6

@@ -7,11 +7,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.analysis.centroids import Positions, summary_table
+from memloc.analysis.centroids import (
+    Positions,
+    centroid_events,
+    crossing_table,
+    summary_table,
+)
 from memloc.analysis.events import event_table
 from memloc.report.explained_terminal import show_explanation, show_generalisation
 from memloc.results.explained import explain_words, summarise_explanation
-from memloc.techniques.centroids import centroid_events, crossing_table
 
 
 def tables(*seeds: dict[str, list[float]]) -> dict[str, pd.DataFrame]:

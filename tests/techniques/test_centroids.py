@@ -12,7 +12,7 @@ from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
 from memloc.models.states import pooled_states
 from memloc.techniques.base import Context
-from memloc.techniques.centroids import explain
+from memloc.techniques.centroids import Centroids
 from tests.conftest import labelled_rows
 from tests.oracles.centroids import positions_plainly
 from tests.oracles.probing import hidden_states_plainly
@@ -35,7 +35,7 @@ def make_context(architecture: str = "bert", layers: int = 4, n: int = 60) -> Co
 @pytest.mark.parametrize("layers", [4, 5])
 def test_positions_come_from_the_models_that_they_claim(architecture: str, layers: int) -> None:
     context = make_context(architecture, layers)
-    tables = explain(context, lambda _: None)
+    tables = Centroids().explain(context, lambda _: None)
     examples = context.examples
     columns = [examples[c].to_numpy() for c in ("label", "original_label", "noisy")]
     # Half of an odd number of layers leaves the middle one alone.
@@ -65,13 +65,13 @@ def test_positions_come_from_the_models_that_they_claim(architecture: str, layer
 def test_models_are_left_as_they_were() -> None:
     context = make_context()
     before = pooled_states(context.model("memorised"), context.encoded)
-    explain(context, lambda _: None)
+    Centroids().explain(context, lambda _: None)
     assert torch.equal(before, pooled_states(context.model("memorised"), context.encoded))
 
 
 def test_tables_are_complete_and_agree_with_each_other() -> None:
     context = make_context()
-    tables = explain(context, lambda _: None)
+    tables = Centroids().explain(context, lambda _: None)
     noisy = int(context.examples["noisy"].sum())
     assert len(tables["trajectories"]) == 3 * 4 * noisy
     assert len(tables["centroids"]) == 3 * 4 * 3
@@ -91,7 +91,7 @@ def test_tables_are_complete_and_agree_with_each_other() -> None:
 
 
 def test_a_model_of_one_layer_has_no_halves() -> None:
-    tables = explain(make_context(layers=1), lambda _: None)
+    tables = Centroids().explain(make_context(layers=1), lambda _: None)
     assert set(tables["centroids"]["model"]) == {"memorised"}
     assert tables["crossings"]["largest_step"].isna().all()
 

@@ -4,15 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from memloc.techniques.class_probes import explain, guessing_f1, probe_events
 from sklearn.metrics import f1_score
 
-from memloc.config import ProbingConfig, TechniquesConfig
 from memloc.techniques.base import Context
+from memloc.techniques.probing import ClassProbes, guessing_f1, probe_events
 from memloc.training.probes import epoch_orders, initial_weights, split_examples
 from tests.oracles.probing import probe_plainly
 
-CONFIG = ProbingConfig(
+CONFIG = ClassProbes.Config(
     seeds=2, epochs=30, select_after=5, dropout=0.0, learning_rate=3e-3, batch_size=16
 )
 
@@ -44,12 +43,11 @@ def make_context() -> Context:
         nothing,  # type: ignore[arg-type]
         lambda _: states,
         3,
-        techniques=TechniquesConfig(probing=CONFIG),
     )
 
 
 def test_probes_find_the_label_that_the_states_show() -> None:
-    tables = explain(make_context(), lambda _: None)
+    tables = ClassProbes(CONFIG).explain(make_context())
     mean = tables["class_probes"].groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
     assert mean.loc[("original", 2), "noisy_f1"] > 0.9
     assert mean.loc[("perturbed", 3), "noisy_f1"] > 0.9
@@ -65,7 +63,7 @@ def test_probes_find_the_label_that_the_states_show() -> None:
 @pytest.mark.parametrize("labels", ["original", "perturbed"])
 def test_f1_is_that_of_single_probes_tested_on_their_own_labels(labels: str) -> None:
     context = make_context()
-    table = explain(context, lambda _: None)["class_probes"]
+    table = ClassProbes(CONFIG).explain(context)["class_probes"]
     column = {"original": "original_label", "perturbed": "label"}[labels]
     truth = context.examples[column].to_numpy(copy=True)
     noisy = context.examples["noisy"].to_numpy()

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from memloc.config import GradientsConfig, TechniquesConfig
 from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
-from memloc.techniques.base import Context, MethodFailed
-from memloc.techniques.gradients import Gradients, Target, clean_sample, mean_gradient
+from memloc.techniques.base import Context
+from memloc.techniques.gradients import Gradients, clean_sample
+from memloc.training.gradients import Target, mean_gradient
+from memloc.training.lesson import TrainingFailed
 from tests.conftest import labelled_rows
 from tests.oracles.gradients import layer_norms_plainly, mean_gradient_plainly, weights_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer
@@ -18,7 +19,7 @@ from tests.tiny_models import tiny_model, tiny_tokenizer
 FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
 
 
-def make_context(architecture: str, layers: int, seed: int = 3, n: int = 30, **settings) -> Context:
+def make_context(architecture: str, layers: int, seed: int = 3, n: int = 30) -> Context:
     rows = labelled_rows(n)
     rows["noisy"] = rows["label"] != rows["original_label"]
     rows["example"] = np.arange(n)
@@ -27,8 +28,7 @@ def make_context(architecture: str, layers: int, seed: int = 3, n: int = 30, **s
         for number, role in enumerate(("near_ceiling", "frozen"))
     }
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    techniques = TechniquesConfig(gradients=GradientsConfig(**settings))
-    return Context.of(rows, encoded, models, seed=seed, techniques=techniques)
+    return Context.of(rows, encoded, models, seed=seed)
 
 
 def prefix_of(model: BlockModel) -> str:
@@ -91,10 +91,11 @@ def test_mean_gradients_agree_parameter_by_parameter(architecture: str) -> None:
 def test_every_switch_does_what_it_says(
     objective: str, norm: str, subtract: bool, divide: bool
 ) -> None:
-    context = make_context(
-        "bert", 3, objective=objective, norm=norm, subtract_clean=subtract, divide_by_frozen=divide
+    context = make_context("bert", 3)
+    technique = Gradients(
+        objective=objective, norm=norm, subtract_clean=subtract, divide_by_frozen=divide
     )
-    result = Gradients().localise(context, lambda _: None)
+    result = technique.localise(context)
     expected = weights_plainly(
         plain_gradients(context, "near_ceiling", objective),
         plain_gradients(context, "frozen", objective),
@@ -107,8 +108,9 @@ def test_every_switch_does_what_it_says(
 
 
 def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
-    context = make_context("llama", 3, per_example=True, divide_by_frozen=False, norm="L2")
-    table = Gradients().localise(context, lambda _: None).details["example_gradients"]
+    context = make_context("llama", 3)
+    technique = Gradients(per_example=True, divide_by_frozen=False, norm="L2")
+    table = technique.localise(context).details["example_gradients"]
     noisy = context.examples[context.examples["noisy"]]
     assert sorted(set(table["example"])) == noisy["example"].tolist()
     clean = plain_gradients(context, "near_ceiling")[1]
@@ -151,7 +153,7 @@ def test_a_broken_model_is_one_sentence() -> None:
     context = make_context("bert", 2)
     with torch.no_grad():
         next(context.model("near_ceiling").block(1).parameters()).fill_(float("nan"))
-    with pytest.raises(MethodFailed, match="the loss of the model is nan"):
+    with pytest.raises(TrainingFailed, match="the loss of the model is nan"):
         Gradients().localise(context, lambda _: None)
 
 

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from memloc.analysis.shapley import sampled_shapley
 from memloc.analysis.windows import all_windows
-from memloc.config import ShapleyConfig, TechniquesConfig
 from memloc.data.encode import TextCodec, encode
 from memloc.models import mixing
 from memloc.models.blocks import BlockModel
 from memloc.models.mixing import predict_mixtures
 from memloc.techniques import shapley as shapley_module
-from memloc.techniques.base import Context, MethodFailed
+from memloc.techniques.base import Context, TechniqueFailed
 from memloc.techniques.patching import Patching
 from memloc.techniques.shapley import Shapley
 from memloc.techniques.swapping import expected_block_passes, swap_all_windows
@@ -27,9 +25,7 @@ from tests.oracles.swapping import mixed_state_dict
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 
-def make_context(
-    architecture: str, layers: int, *, shared: bool = True, n: int = 30, **settings: object
-) -> Context:
+def make_context(architecture: str, layers: int, *, shared: bool = True, n: int = 30) -> Context:
     models = [tiny_model(architecture, layers=layers, seed=seed) for seed in (0, 1)]
     blocks = [BlockModel(model) for model in models]
     if shared:  # as after fine-tuning with frozen embeddings
@@ -41,10 +37,7 @@ def make_context(
     rows["noisy"] = rows["label"] != rows["original_label"]
     rows["example"] = np.arange(n) + 100
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return Context.of(
-        rows, encoded, {"memorised": blocks[0], "original": blocks[1]},
-        techniques=TechniquesConfig(**settings),
-    )  # fmt: skip
+    return Context.of(rows, encoded, {"memorised": blocks[0], "original": blocks[1]})
 
 
 @pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neo", "llama", "modernbert"])
@@ -136,16 +129,19 @@ def test_shapley_values_are_those_of_all_mixtures_and_add_up() -> None:
 def test_drawn_orders_agree_with_all_mixtures_within_their_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    context = make_context("bert", 4, shapley=ShapleyConfig(standard_error=0.005, orders=600))
+    context = make_context("bert", 4)
     exact = Shapley().localise(context, lambda _: None).details["shapley"]
     monkeypatch.setattr(shapley_module, "MOST_EXACT", 3)
-    drawn = Shapley().localise(context, lambda _: None).details["shapley"]
+    drawn = (
+        Shapley(standard_error=0.005, orders=600)
+        .localise(context, lambda _: None)
+        .details["shapley"]
+    )
     assert (drawn["orders"] > 0).all()
     assert drawn["standard_error"].max() <= 0.005
     assert drawn["value"].sum() == pytest.approx(exact["value"].sum())
     difference = (drawn["value"] - exact["value"]).abs()
     assert (difference <= 4 * drawn["standard_error"] + 1e-9).all()
-    assert sampled_shapley is shapley_module.sampled_shapley
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -201,5 +197,5 @@ def test_models_that_cannot_be_patched_are_refused_in_words() -> None:
     rows["example"] = np.arange(12)
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
     context = Context.of(rows, encoded, {"memorised": blocks[0], "original": blocks[1]})
-    with pytest.raises(MethodFailed, match="share their embeddings"):
+    with pytest.raises(TechniqueFailed, match="share their embeddings"):
         Patching().localise(context, lambda _: None)

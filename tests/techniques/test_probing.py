@@ -7,7 +7,6 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from memloc.config import ProbingConfig, TechniquesConfig
 from memloc.data.encode import TextCodec, encode
 from memloc.models.blocks import BlockModel
 from memloc.techniques.base import Context
@@ -18,7 +17,7 @@ from tests.oracles.probing import hidden_states_plainly, probe_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
-CONFIG = ProbingConfig(
+CONFIG = Probing.Config(
     seeds=2, epochs=8, select_after=3, dropout=0.0, learning_rate=3e-3, batch_size=8
 )
 
@@ -32,7 +31,7 @@ def make_context(architecture: str, layers: int, n: int = 60) -> Context:
         for seed, role in enumerate(("memorised", "pretrained"))
     }
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return Context.of(rows, encoded, models, techniques=TechniquesConfig(probing=CONFIG))
+    return Context.of(rows, encoded, models)
 
 
 @pytest.mark.parametrize(("architecture", "layers"), list(product(FIVE, (2, 12))))
@@ -40,7 +39,7 @@ def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(
     architecture: str, layers: int
 ) -> None:
     context = make_context(architecture, layers)
-    table = Probing().localise(context, lambda _: None).details["probes"]
+    table = Probing(CONFIG).localise(context, lambda _: None).details["probes"]
     mlp = table[table["probe"] == "mlp"]
     assert len(mlp) == (layers + 2) * CONFIG.seeds
     noisy = context.examples["noisy"].to_numpy().astype(np.int64)
@@ -99,9 +98,8 @@ def test_a_layer_that_marks_noisy_examples_gets_the_weight() -> None:
         context.load_model,
         {"memorised": states, "pretrained": plain}.__getitem__,
         context.n_layers,
-        techniques=TechniquesConfig(probing=ProbingConfig(seeds=3, epochs=40, learning_rate=3e-3)),
     )
-    result = Probing().localise(marked, lambda _: None)
+    result = Probing(seeds=3, epochs=40, learning_rate=3e-3).localise(marked, lambda _: None)
     weights = result.layers["weight"].to_numpy()
     assert weights.argmax() == 1
     assert weights[1] > 0.4

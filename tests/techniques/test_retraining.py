@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window, all_windows
-from memloc.config import RetrainingConfig, TechniquesConfig, TrainingConfig
+from memloc.config import TrainingConfig
 from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
-from memloc.techniques.base import Context, MethodFailed
-from memloc.techniques.retraining import Retraining, divide, retrain_window
-from memloc.training.window_learner import WindowLearner, tail_parameters
+from memloc.techniques.base import Context, TechniqueFailed
+from memloc.techniques.retraining import Retraining
+from memloc.training.window_learner import WindowLearner, divide, retrain_window, tail_parameters
 from tests.conftest import labelled_rows
 from tests.oracles.retraining import retrain_window_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer
@@ -27,6 +27,7 @@ NO_DROPOUT = {
 }
 # Random models of 12 layers magnify the rounding of a step by orders of magnitude, and the more so
 # the larger the step is: small steps keep the comparison about what is computed.
+TWICE = Retraining(epochs=2)
 TRAINING = TrainingConfig(learning_rate=5e-4, batch_size=4, epochs=2)
 
 
@@ -37,16 +38,14 @@ def examples(n: int) -> pd.DataFrame:
     return rows
 
 
-def make_context(architecture: str, layers: int, n: int = 30, **changes) -> Context:
+def make_context(architecture: str, layers: int, n: int = 30) -> Context:
     rows = examples(n)
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
     models = {
         role: BlockModel(tiny_model(architecture, layers=layers, seed=seed))
         for seed, role in enumerate(("memorised", "pretrained"))
     }
-    config = RetrainingConfig(epochs=2, **changes)
-    techniques = TechniquesConfig(retraining=config)
-    return Context.of(rows, encoded, models, seed=3, training=TRAINING, techniques=techniques)
+    return Context.of(rows, encoded, models, seed=3, training=TRAINING)
 
 
 def windows_to_try(layers: int) -> list[Window]:
@@ -68,13 +67,12 @@ def test_every_step_has_the_loss_of_the_authors_recipe(architecture: str, layers
     )
     before = {k: v.clone() for k, v in memorised.model.state_dict().items()}
     prefix = f"{memorised.model.base_model_prefix}.{memorised.stack_path}"
-    config = RetrainingConfig()
     cache = StateCache(memorised, encoded, 2**30)
     final = set()
     for window in windows_to_try(layers):
         found = retrain_window(
             memorised, pretrained, encoded, torch.tensor(labels), parts, window, TRAINING,
-            config, 3, cache,
+            3, cache,
         )  # fmt: skip
         order = np.random.default_rng(3)
         lengths = encoded.lengths[parts.train]
@@ -84,7 +82,7 @@ def test_every_step_has_the_loss_of_the_authors_recipe(architecture: str, layers
         losses, predicted = retrain_window_plainly(
             memorised.model, pretrained.model, prefix, tuple(window), tiny_tokenizer(), texts,
             labels, parts.train.tolist(), parts.evaluated[:n_noisy].tolist(),
-            parts.evaluated[n_noisy:].tolist(), tail_parameters(memorised, config.tail), orders,
+            parts.evaluated[n_noisy:].tolist(), tail_parameters(memorised, "norm+head"), orders,
             TRAINING.learning_rate,
         )  # fmt: skip
         steps = [loss for epoch in found.losses for loss in epoch]
@@ -108,9 +106,8 @@ def test_a_model_that_cannot_resume_takes_whole_passes_with_the_same_losses() ->
     assert not models[0].can_resume
     context = Context.of(
         rows, encoded, {"memorised": models[0], "pretrained": models[1]}, seed=3, training=TRAINING,
-        techniques=TechniquesConfig(retraining=RetrainingConfig(epochs=1)),
     )  # fmt: skip
-    found = Retraining().window(context, Window(2, 3), lambda _: None)
+    found = Retraining(epochs=1).window(context, Window(2, 3), lambda _: None)
     parts = divide(rows["noisy"].to_numpy(), seed=3)
     lengths = encoded.lengths[parts.train]
     batches = training_batches(lengths, 4, np.random.default_rng(3))
@@ -143,12 +140,14 @@ def test_the_tail_learns_as_the_setting_says(architecture: str, which, expected:
     assert set(tail_parameters(BlockModel(tiny_model(architecture)), which)) == expected
 
 
-def changed_by_training(architecture: str, window: Window, **changes) -> set[str]:
-    context = make_context(architecture, 3, **changes)
-    model, config = context.model("memorised"), context.techniques.retraining
+def changed_by_training(architecture: str, window: Window, frozen_dropout: bool) -> set[str]:
+    context = make_context(architecture, 3)
+    model = context.model("memorised")
     rows = divide(context.examples["noisy"].to_numpy(), 3)
-    cache = None if config.frozen_dropout else StateCache(model, context.encoded, 2**30)
-    learner = WindowLearner(model, context.encoded, rows.train, window, config, cache)
+    cache = None if frozen_dropout else StateCache(model, context.encoded, 2**30)
+    learner = WindowLearner(
+        model, context.encoded, rows.train, window, cache, frozen_dropout=frozen_dropout
+    )
     before = {n: p.detach().clone() for n, p in model.model.named_parameters()}
     parameters = learner.trainable()
     with learner.training_mode():
@@ -172,10 +171,12 @@ def test_only_the_window_and_the_tail_get_gradients(frozen_dropout: bool) -> Non
 
 def test_dropout_acts_in_the_window_alone_unless_asked_otherwise() -> None:
     def training_modules(frozen_dropout: bool) -> set[str]:
-        context = make_context("opt", 3, frozen_dropout=frozen_dropout)
-        model, config = context.model("memorised"), context.techniques.retraining
+        context = make_context("opt", 3)
+        model = context.model("memorised")
         rows = divide(context.examples["noisy"].to_numpy(), 3)
-        learner = WindowLearner(model, context.encoded, rows.train, Window(2, 2), config, None)
+        learner = WindowLearner(
+            model, context.encoded, rows.train, Window(2, 2), None, frozen_dropout=frozen_dropout
+        )
         with learner.training_mode():
             return {name for name, module in model.model.named_modules() if module.training}
 
@@ -188,7 +189,7 @@ def test_dropout_acts_in_the_window_alone_unless_asked_otherwise() -> None:
 def test_one_result_from_all_windows_in_the_usual_tables() -> None:
     context = make_context("bert", 3)
     seen: list[float] = []
-    result = Retraining().localise(context, seen.append)
+    result = TWICE.localise(context, seen.append)
     n_noisy = int(context.examples["noisy"].sum())
     assert len(result.windows) == 6
     assert len(result.predictions) == 6 * 2 * n_noisy
@@ -209,12 +210,12 @@ def test_one_result_from_all_windows_in_the_usual_tables() -> None:
 
 
 def test_windows_computed_apart_and_in_any_order_give_the_same_result() -> None:
-    together = Retraining().localise(make_context("gpt2", 3), lambda _: None)
+    together = TWICE.localise(make_context("gpt2", 3), lambda _: None)
     windows = list(all_windows(3))
     parts = {}
     for window in reversed(windows):  # a fresh process each, so to speak
-        parts[window] = Retraining().window(make_context("gpt2", 3), window, lambda _: None)
-    apart = Retraining().combine(make_context("gpt2", 3), windows, [parts[w] for w in windows])
+        parts[window] = TWICE.window(make_context("gpt2", 3), window, lambda _: None)
+    apart = TWICE.combine(make_context("gpt2", 3), windows, [parts[w] for w in windows])
     for name, table in together.tables.items():
         if name != "retraining":
             pd.testing.assert_frame_equal(table, apart.tables[name])
@@ -232,7 +233,7 @@ def test_held_out_examples_are_clean_as_many_as_noisy_and_not_learned_from() -> 
     assert len(rows.evaluated) == 20
     assert set(rows.train) | set(rows.evaluated) == set(range(50))
     assert not set(rows.train) & set(rows.evaluated)
-    with pytest.raises(MethodFailed, match="10 clean and 40 noisy"):
+    with pytest.raises(TechniqueFailed, match="10 clean and 40 noisy"):
         divide(~noisy, 1)
 
 
@@ -242,14 +243,14 @@ def test_a_window_whose_loss_is_not_a_number_leaves_the_others_standing() -> Non
     with torch.no_grad():
         next(context.model("pretrained").block(2).parameters()).fill_(float("nan"))
     windows = list(all_windows(3))
-    parts = [Retraining().window(context, window, lambda _: None) for window in windows]
+    parts = [TWICE.window(context, window, lambda _: None) for window in windows]
     failed = [window for window, part in zip(windows, parts, strict=True) if "failure" in part]
     assert failed == [window for window in windows if 2 in window.layers]
     assert "the loss became nan in epoch 1" in parts[1]["failure"]["reason"].iloc[0]
-    with pytest.raises(MethodFailed, match="4 of 6 windows could not be retrained, the full one"):
-        Retraining().combine(context, windows, parts)
-    sound = Retraining().window(make_context("bert", 3), Window(1, 3), lambda _: None)
-    result = Retraining().combine(context, windows, [*parts[:-1], sound])
+    with pytest.raises(TechniqueFailed, match="4 of 6 windows could not be retrained, the full"):
+        TWICE.combine(context, windows, parts)
+    sound = TWICE.window(make_context("bert", 3), Window(1, 3), lambda _: None)
+    result = TWICE.combine(context, windows, [*parts[:-1], sound])
     assert len(result.windows) == 3
     assert result.details["failures"]["first_layer"].tolist() == [2, 1, 2]
     assert np.isfinite(result.layers["weight"]).all()

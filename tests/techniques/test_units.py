@@ -10,15 +10,14 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window
-from memloc.config import RetrainingConfig, TechniquesConfig, TrainingConfig, Unit
+from memloc.config import TrainingConfig, Unit, Windows
 from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
-from memloc.techniques import NoSuchUnit, check_unit, declared, find_method, method_names
+from memloc.techniques import NoSuchUnit, check_unit, find, make, names
 from memloc.techniques.base import Context
 from memloc.techniques.gradients import clean_sample
-from memloc.techniques.retraining import divide, retrain_window
-from memloc.training.window_learner import tail_parameters
+from memloc.training.window_learner import divide, retrain_window, tail_parameters
 from tests.conftest import labelled_rows
 from tests.oracles.gradients import mean_gradient_plainly, weights_plainly
 from tests.oracles.retraining import retrain_window_plainly
@@ -50,8 +49,8 @@ def rows() -> pd.DataFrame:
 
 def make_context(models: Any, rows: pd.DataFrame, unit: Unit) -> Context:
     encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    techniques = TechniquesConfig(unit=unit, retraining=RetrainingConfig(epochs=1))
-    return Context.of(rows, encoded, models, seed=3, training=TRAINING, techniques=techniques)
+    windows = Windows(unit=unit)
+    return Context.of(rows, encoded, models, seed=3, training=TRAINING, windows=windows)
 
 
 @pytest.mark.parametrize("unit", PARTS)
@@ -67,7 +66,7 @@ def test_retraining_a_part_has_the_losses_of_the_plain_recipe(
     for window in (Window(2, 2), Window(1, 3)):
         found = retrain_window(
             memorised, pretrained, context.encoded, torch.tensor(labels), parts, window, TRAINING,
-            RetrainingConfig(), 3, cache, unit=unit,
+            3, cache, unit=unit,
         )  # fmt: skip
         order, lengths = np.random.default_rng(3), context.encoded.lengths[parts.train]
         orders = [[b.tolist() for b in training_batches(lengths, 4, order)] for _ in range(2)]
@@ -104,7 +103,7 @@ def test_gradients_of_a_part_are_those_of_its_parameters(
             found.append({name: whole[name] for name in names})
         return tuple(found)
 
-    result = find_method("gradients").localise(make_context(models, rows, unit), lambda _: None)
+    result = make("gradients").localise(make_context(models, rows, unit), lambda _: None)
     expected = weights_plainly(plain("near_ceiling"), plain("frozen"), PREFIX)
     np.testing.assert_allclose(result.layers["weight"], expected, rtol=1e-4)
 
@@ -120,9 +119,9 @@ def test_shapley_values_of_parts_add_up_to_swapping_all_of_them(
     )  # fmt: skip
     noisy, labels = rows["noisy"].to_numpy(), rows["label"].to_numpy()
     wrong = {w: (logits.argmax(1).numpy() != labels)[noisy] for w, logits in plain.items()}
-    values = find_method("shapley").localise(context, lambda _: None).details["shapley"]["value"]
+    values = make("shapley").localise(context, lambda _: None).details["shapley"]["value"]
     assert values.sum() == pytest.approx(wrong[1, 3].mean() - wrong[0, 0].mean())
-    swapped = find_method("swapping").localise(context, lambda _: None).windows
+    swapped = make("swapping").localise(context, lambda _: None).windows
     full = swapped.loc[swapped["size"] == 3, "noisy_error"]
     assert full.tolist() == pytest.approx([wrong[1, 3].mean()])
 
@@ -133,7 +132,7 @@ def test_the_change_of_weights_in_both_parts_is_that_of_the_layer(
     def squares(unit: Unit) -> np.ndarray:
         """Of the numerators: weights times the norm in θ_P."""
         weights = (
-            find_method("weight-change")
+            make("weight-change")
             .localise(make_context(models, rows, unit), lambda _: None)
             .layers["weight"]
         )
@@ -149,15 +148,16 @@ def test_the_change_of_weights_in_both_parts_is_that_of_the_layer(
 
 
 def test_techniques_that_change_or_differentiate_weights_know_parts() -> None:
-    known = {name for name in method_names() if "unit" in declared(name).settings}
+    known = {name for name in names() if find(name).uses_unit}
     assert {"swapping", "retraining", "gradients", "shapley", "weight-change"} <= known
     assert not known & {"probing", "patching", "random"}
 
 
 def test_parts_that_nobody_looks_at_or_that_do_not_exist_are_refused() -> None:
-    check_unit(("probing",), "layer", "no part of layer 1 (X) is called attention")
-    check_unit(("probing", "swapping"), "mlp", None)
-    with pytest.raises(NoSuchUnit, match=r"^--unit mlp makes no difference to probing, random; "):
-        check_unit(("probing", "random"), "mlp", None)
-    with pytest.raises(NoSuchUnit, match=r"^--unit mlp is not possible: no part of layer 1"):
-        check_unit(("swapping",), "mlp", "no part of layer 1 (X) is called attention")
+    probing, swapping = make("probing"), make("swapping")
+    check_unit([probing], "layer", "no part of layer 1 (X) is called attention")
+    check_unit([probing, swapping], "mlp", None)
+    with pytest.raises(NoSuchUnit, match="makes no difference to probing, random; "):
+        check_unit([probing, make("random")], "mlp", None)
+    with pytest.raises(NoSuchUnit, match=r"^windows.unit 'mlp' is not possible: no part"):
+        check_unit([swapping], "mlp", "no part of layer 1 (X) is called attention")

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from memloc.config import ProbingConfig
+from memloc.techniques.probing import Probing
 from memloc.training import probes
 from memloc.training.probes import (
     ProbeResult,
@@ -19,7 +19,7 @@ from memloc.training.probes import (
 from tests.oracles.probing import hidden_states_plainly, probe_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
-QUICK = ProbingConfig(seeds=2, epochs=12, select_after=4, hidden=32, learning_rate=2e-3)
+QUICK = Probing.Config(seeds=2, epochs=12, select_after=4, hidden=32, learning_rate=2e-3)
 
 
 def planted(
@@ -76,7 +76,7 @@ def test_the_engine_equals_the_oracle(
 
 
 def test_the_settings_of_the_paper_equal_the_oracle() -> None:
-    config = ProbingConfig(seeds=1, dropout=0.0)
+    config = Probing.Config(seeds=1, dropout=0.0)
     features, labels = planted(120, 48, [0.15])
     (split,) = splits_of(labels, 1)
     result = train_probes(features, labels, 2, [split], config, class_weights=(0.33, 0.67))

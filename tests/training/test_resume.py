@@ -89,18 +89,21 @@ def half_split(resume: ResumePoint | None, report: Callable[[float], None]) -> n
 
 
 def window(
-    resume: ResumePoint | None, report: Callable[[float], None], context: Context | None = None
+    resume: ResumePoint | None,
+    report: Callable[[float], None],
+    context: Context | None = None,
+    **settings: Any,
 ) -> dict[str, pd.DataFrame]:
     context = context or make_context("bert", 3, n=30)
     assert context.training == RETRAINING
     object.__setattr__(context, "resume", resume)
-    return Retraining().window(context, Window(2, 3), report)
+    return Retraining(epochs=2, **settings).window(context, Window(2, 3), report)
 
 
 def window_with_frozen_dropout(
     resume: ResumePoint | None, report: Callable[[float], None]
 ) -> dict[str, pd.DataFrame]:
-    return window(resume, report, make_context("bert", 3, n=30, frozen_dropout=True))
+    return window(resume, report, frozen_dropout=True)
 
 
 ALL = [whole_model, head_only, two_lessons, half_split, window, window_with_frozen_dropout]

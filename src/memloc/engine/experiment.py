@@ -254,7 +254,6 @@ class PreparedRun(Prepared):
             unexplained = [*unexplained, *unexamined]
         plan = plan_run(
             config,
-            self.techniques,
             data,
             self.source,
             n_layers,

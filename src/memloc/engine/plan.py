@@ -22,7 +22,7 @@ from memloc.engine.checkpoints import with_checkpoints
 from memloc.engine.device import pick_device
 from memloc.engine.job import Job
 from memloc.models.names import ModelSource
-from memloc.techniques import Technique, origin
+from memloc.techniques import Technique, make_usable, origin
 
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
@@ -336,7 +336,6 @@ class Planner:
 
 def plan_run(
     config: RunConfig,
-    techniques: Sequence[Technique],
     data: Artefact,
     source: ModelSource,
     n_layers: int,
@@ -351,12 +350,11 @@ def plan_run(
 
     Args:
         config: What to do.
-        techniques: With their settings.
         data: The prepared examples.
         source: The pre-trained model.
         n_layers: Of the model.
         where: See `Planner`.
-        explanations: Likewise.
+        explanations: To compute.
         label: See `Planner`.
         pass_cost: See `Planner`.
         at_checkpoints: Techniques and explanations that look at the checkpoints.
@@ -373,6 +371,7 @@ def plan_run(
         label=label,
         pass_cost=pass_cost,
     )
+    techniques, _ = make_usable(config.techniques)
     frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
     seeds = []
     for seed in config.seeds:
