@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memloc.report.figures.registry import FIGURES
+from memloc.report.figures.registry import figures
 from tests.conftest import assert_one_sentence
 from tests.report.figure_folders import write_control, write_full_run
 from tests.result_folders import write_localised, write_run
@@ -67,10 +67,10 @@ def test_the_list_names_all_figures_and_what_they_need(memloc) -> None:
     code, out, _ = memloc("figures", "--list")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
-    for entry in FIGURES:
+    for entry in figures():
         assert f"\n{entry.name}" in out
     code, out, _ = memloc("figures", "--list", "--json")
-    assert [entry["name"] for entry in json.loads(out)] == [entry.name for entry in FIGURES]
+    assert [entry["name"] for entry in json.loads(out)] == [entry.name for entry in figures()]
 
 
 def test_the_result_as_json(memloc, runs: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_result_as_json(memloc, runs: Path) -> None:
         (("--format", "pfd"), "--format 'pfd' is not possible; did you mean 'pdf'?"),
         (("--format", "jpeg,pdf"), "--format 'jpeg' is not possible; choose one of: pdf, svg, png"),
         (("--format", ","), "--format is empty"),
-        (("--only", "fig33"), "--only 'fig33' is no figure; did you mean 'fig3'?"),
+        (("--only", "fig33"), "there is no figure 'fig33'; did you mean 'fig3'?"),
         (("--only", " , "), "--only is empty"),
         (("--group", "9"), "--group 9 does not exist; there is only group 1"),
         (("nowhere",), "there is no folder 'nowhere'"),

@@ -93,7 +93,7 @@ def test_figures_are_those_of_matplotlib(result: Result, tmp_path: Path) -> None
     with pytest.raises(MemlocError, match="'fig5' compares runs, and here models were given"):
         result.plot.figure("fig5")
     for wrong in ("fig99", 99):
-        with pytest.raises(MemlocError, match=rf"^name '{wrong}' is no figure; "):
+        with pytest.raises(MemlocError, match=rf"^there is no figure '{wrong}'; "):
             result.plot.figure(wrong)
 
 

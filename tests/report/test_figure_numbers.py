@@ -11,18 +11,21 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 
-from memloc.report.figures.control import draw as draw_control
+from memloc.paper.figures.examples import side_by_side
+from memloc.paper.figures.layers import draw_control, draw_gradients, largest_errors
+from memloc.paper.figures.tables import latex_text
 from memloc.report.figures.data import FigureData, Picture, PrintedTable, read_figure_data
-from memloc.report.figures.events import side_by_side
-from memloc.report.figures.gradients import draw as draw_gradients
-from memloc.report.figures.heat_maps import draw as draw_heat_maps
-from memloc.report.figures.names import file_names, print_names, shorten
-from memloc.report.figures.palette import category, task_looks, task_order
-from memloc.report.figures.panels import layer_ticks
-from memloc.report.figures.print_table import latex_text
+from memloc.report.figures.looks import (
+    category,
+    file_names,
+    print_names,
+    shorten,
+    task_looks,
+    task_order,
+)
+from memloc.report.figures.panels import layer_ticks, memloc_style
 from memloc.report.figures.registry import choose_figures
-from memloc.report.figures.single_layer import largest_errors
-from memloc.report.figures.style import memloc_style
+from memloc.report.figures.results import draw_heat_maps
 from tests.report.figure_folders import write_control, write_full_run
 from tests.result_folders import straight, write_run
 

@@ -22,12 +22,12 @@ from memloc.report.figures.data import (
     PrintedTable,
     read_figure_data,
 )
-from memloc.report.figures.registry import FIGURES, FigureEntry, choose_figures
-from memloc.report.figures.style import DOUBLE, SINGLE, TALLEST, memloc_style, rendered
-from memloc.report.figures.write import write_figures
+from memloc.report.figures.panels import DOUBLE, SINGLE, TALLEST, memloc_style, rendered
+from memloc.report.figures.registry import FigureEntry, choose_figures, figures, write_figures
 from tests.report.figure_folders import write_control, write_full_run, write_paper_grid
 from tests.result_folders import write_run
 
+FIGURES = figures()
 DRAWN = [entry for entry in FIGURES if not entry.name.startswith("table")]
 LONG = [f"customer_complaints_of_2019_to_2024_in_region_{letter}" for letter in "abcdefghijkl"]
 
@@ -175,7 +175,7 @@ def test_the_users_own_settings_neither_matter_nor_change(small: FigureData) -> 
 
 def test_drawing_loads_neither_pyplot_nor_what_only_training_needs() -> None:
     program = (
-        "import sys, memloc.report.figures.registry\n"
+        "import sys; from memloc.report.figures.registry import figures; figures()\n"
         "loaded = {'matplotlib.pyplot', 'torch', 'transformers'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {sorted(loaded)}' if loaded else 0)\n"
     )

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.report.figures import over_time
 from memloc.report.figures.data import read_figure_data
+from memloc.report.figures.results import draw_over_time
 from memloc.report.page_data import page_data
 from memloc.results.over_time import show_over_time, summarise_checkpoints
 from memloc.results.run_folders import ResultsError
@@ -154,7 +154,7 @@ def test_a_panel_without_weights_says_so(tmp_path: Path) -> None:
     nothing = tables_of([examined(seed, epoch, 0.0) for seed in (1, 2) for epoch in EPOCHS])
     for name, table in nothing.items():
         table.to_parquet(folder / f"{name}.parquet", index=False)
-    (picture,) = over_time.draw(read_figure_data(tmp_path))
+    (picture,) = draw_over_time(read_figure_data(tmp_path))
     words = [[text.get_text() for text in panel.texts] for panel in picture.figure.axes]
     assert words == [
         ["not yet"],

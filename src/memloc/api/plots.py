@@ -13,17 +13,30 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from memloc.api.arguments import spoken
 from memloc.api.result import NO_OLD_CLASS, Result
 from memloc.errors import MemlocError, suggest
-from memloc.report.figures.centroids import draw_way, finish, way_legend, way_words
 from memloc.report.figures.data import CannotDraw, PrintedTable, read_figure_data
-from memloc.report.figures.heat_maps import draw_matrix
-from memloc.report.figures.layer_profiles import draw_curve
-from memloc.report.figures.palette import technique_looks
-from memloc.report.figures.panels import handles, layer_axis, legend_below, panel_rows
+from memloc.report.figures.looks import technique_looks
+from memloc.report.figures.panels import (
+    SINGLE,
+    handles,
+    layer_axis,
+    legend_below,
+    memloc_style,
+    new_figure,
+    outer_labels,
+    panel_rows,
+    rendered,
+)
 from memloc.report.figures.registry import choose_figures
-from memloc.report.figures.style import SINGLE, memloc_style, new_figure, rendered
+from memloc.report.figures.results import (
+    curve_style,
+    draw_curve,
+    draw_matrix,
+    draw_way,
+    way_legend,
+    way_limits,
+)
 
 T = TypeVar("T")
 
@@ -77,7 +90,7 @@ class Plots:
             figure, panels, _ = panel_rows(1, 4, 1.6, list(chosen))
             n_layers = int(self.result.layers["layer"].max())
             for name, rows in chosen.items():
-                draw_curve(panels[0], rows, looks[name], n_layers)
+                draw_curve(panels[0], rows, "weight", curve_style(looks[name], n_layers))
             layer_axis(panels[0], n_layers)
             panels[0].set_ylim(bottom=0)
             panels[0].set_ylabel("share of weight")
@@ -95,14 +108,19 @@ class Plots:
         rows = self.result.table("centroids")
         events = self.result.table("events")
         with memloc_style():
-            figure, panels, columns = panel_rows(1, 4, 1.6, way_words(events=True))
+            entries = way_legend(events=True)
+            figure, panels, columns = panel_rows(
+                1, 4, 1.6, [str(entry.get_label()) for entry in entries]
+            )
             own = events[(events["model"] == "memorised") & events["layer"].notna()]
             when = own.groupby("event")["layer"].mean().astype(float).to_dict()
             draw_way(
                 panels[0], rows[rows["model"] == "memorised"], {str(k): v for k, v in when.items()}
             )
-            finish(panels, columns, int(rows["layer"].max()))
-            legend_below(figure, way_legend(events=True))
+            layer_axis(panels[0], int(rows["layer"].max()), label=False)
+            way_limits(panels)
+            outer_labels(panels, columns, "layer", "position")
+            legend_below(figure, entries)
             return _shown(figure)
 
     def figure(self, name: str) -> Figure:
@@ -113,8 +131,7 @@ class Plots:
         Raises:
             MemlocError: If there is none, or if it needs what this result does not have.
         """
-        with spoken(names={"only": "name"}):
-            (entry,) = choose_figures([str(name)])
+        (entry,) = choose_figures([str(name)])
         if isinstance(self.result.settings.get("data"), str):
             raise MemlocError(
                 f"{name!r} compares runs, and here models were given; use heatmap(), layers() or "

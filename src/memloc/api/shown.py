@@ -8,7 +8,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from memloc.report.figures.palette import technique_looks
+from memloc.report.figures.looks import technique_looks
 
 if TYPE_CHECKING:
     from memloc.api.result import Result

@@ -100,7 +100,9 @@ def figures_command(
     """
     kinds = _parse_formats(formats)
     try:
-        from memloc.report.figures.registry import FIGURES, choose_figures
+        from memloc.report.figures.registry import choose_figures, figures, write_figures
+
+        known = figures()
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -112,13 +114,12 @@ def figures_command(
 
     if listed:
         if as_json:
-            print_json(figure_list(FIGURES))
+            print_json(figure_list(known))
         else:
-            show_figure_list(FIGURES, make_console())
+            show_figure_list(known, make_console())
         return
     entries = choose_figures(_parse_only(only))
     from memloc.report.figures.data import read_figure_data
-    from memloc.report.figures.write import write_figures
     from memloc.results.folder import check_folder
 
     check_folder(out)

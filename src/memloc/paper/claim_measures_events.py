@@ -11,7 +11,7 @@ from memloc.analysis.events import HALFWAY, LOCAL, largest_steps
 from memloc.paper.claim_measures import SHALLOW, Measure, from_table, over_runs
 from memloc.paper.numbers import TABLE_2
 from memloc.paper.verdicts import Evidence, Measured, of_correlation
-from memloc.report.figures.names import short_name
+from memloc.report.figures.looks import short_name
 from memloc.results.grid import MEMORISED
 from memloc.results.grid_agreement import ALL_MODELS, DEPTHS, IN_PRINT, M_COG, SCORES
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memloc.report.figures.names import short_name
+from memloc.report.figures.looks import short_name
 
 PAPER_LAYERS = 12
 """Depth of the paper's four main models."""

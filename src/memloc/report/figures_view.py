@@ -15,8 +15,7 @@ from memloc.results.grid_words import grid_title
 
 if TYPE_CHECKING:
     from memloc.report.figures.data import FigureData
-    from memloc.report.figures.registry import FigureEntry
-    from memloc.report.figures.write import Written
+    from memloc.report.figures.registry import FigureEntry, Written
 
 
 def figure_list(entries: Sequence[FigureEntry]) -> list[dict[str, Any]]:

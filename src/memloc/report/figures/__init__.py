@@ -1,5 +1,5 @@
-"""Figures and tables of the paper, from the results of `memloc run` and `memloc control`.
+"""Figures from the results of `memloc run` and `memloc control`.
 
-`registry` lists them all; every other module draws one of them, or a family. matplotlib is used
-without pyplot, so that nothing of a user's own plotting changes.
+`registry` knows them all, those of the paper too; `results` draws those of single results.
+matplotlib is used without pyplot, so that nothing of a user's own plotting changes.
 """

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memloc.report.figures.names import (
+from memloc.report.figures.looks import (
     LONGEST,
     TASK_NAMES,
+    Look,
     file_names,
+    model_looks,
     model_names,
     model_order,
     print_names,
-)
-from memloc.report.figures.palette import (
-    Look,
-    model_looks,
     task_looks,
     task_order,
     technique_looks,

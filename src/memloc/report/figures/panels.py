@@ -1,25 +1,71 @@
-"""What many figures are made of: panels in rows, axes for layers, legends of tasks."""
+"""The style of all figures, and what they are made of: panels in rows, axes for layers, legends.
+
+Files are the same byte for byte whenever they are written.
+"""
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.resources import as_file, files
 from typing import Any
 
+import matplotlib
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from memloc.report.figures.palette import Look
-from memloc.report.figures.style import DOUBLE, SINGLE, new_figure
+from memloc.report.figures.looks import Look
 
+SINGLE, DOUBLE = 3.25, 6.75
+"""Widths of one and of two columns, in inches."""
+TALLEST = 9.0
+"""Height of a page's text, in inches."""
+FORMATS = ("pdf", "svg", "png")
+_METADATA: dict[str, dict[str, str | None]] = {
+    "pdf": {"Creator": "memloc", "Producer": None, "CreationDate": None},
+    "svg": {"Creator": "memloc", "Date": None},
+    "png": {"Software": "memloc"},
+}
+"""Without dates, and without the version of matplotlib."""
 LINE = 0.135
 """Height of a line of a legend, in inches."""
 SCALES = {"*": 1.7, "X": 1.2, "P": 1.2, "d": 1.2, "D": 0.85, "s": 0.9, "p": 1.15, "h": 1.1}
 """Markers of the same size look differently large."""
 LETTER = 0.052
 """Width of a letter of a legend, in inches."""
+
+
+@contextmanager
+def memloc_style() -> Iterator[None]:
+    """Draw in the style of memloc; afterwards all is as it was, whatever a user has set."""
+    with as_file(files(__package__) / "memloc.mplstyle") as path, warnings.catch_warnings():
+        # A task may be named in a script that the font lacks; boxes are shown then.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        with matplotlib.rc_context():
+            matplotlib.style.use(["default", path])
+            yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure of exactly this size whose parts are placed so that nothing overlaps."""
+    return Figure(figsize=(width, min(height, TALLEST)), layout="constrained")
+
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """The content of a file with this figure."""
+    if figure.get_layout_engine() is not None:
+        # Parts are placed once, so that they are at the same place in all files.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+    stream = io.BytesIO()
+    figure.savefig(stream, format=kind, metadata=_METADATA[kind])
+    return stream.getvalue()
 
 
 def panel_rows(
@@ -181,3 +227,62 @@ def letters(panels: Sequence[Axes], titles: Sequence[str]) -> None:
     """Titles with (a), (b), …, so that a caption can refer to panels."""
     for letter, panel, title in zip("abcdefghijkl", panels, titles, strict=False):
         panel.set_title(f"({letter}) {title}", loc="left", parse_math="$" in title)
+
+
+def dot(
+    panel: Axes,
+    across: Any,
+    up: Any,
+    look: Look,
+    size: float = 4,
+    spread: tuple[Any, Any] = (None, None),
+    bar: float = 0.5,
+) -> None:
+    """One marker, or several, with error bars across and up (None, or all NaN: without)."""
+    bars = [None if _unknown(one) else np.nan_to_num(one) for one in spread]
+    panel.errorbar(
+        *(across, up), xerr=bars[0], yerr=bars[1], linestyle="", elinewidth=bar, **marks(look, size)
+    )
+
+
+def _unknown(spread: Any) -> bool:
+    return spread is None or bool(np.isnan(spread).all())
+
+
+def deviation(values: np.ndarray) -> float | None:
+    """The standard deviation; None if there are fewer than two."""
+    return float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+def diagonal(panel: Axes, low: float, high: float) -> None:
+    """The same range on both axes, and a line where both are equal."""
+    panel.plot([low, high], [low, high], color="#BBBBBB", linewidth=0.6, zorder=1)
+    panel.set(xlim=(low, high), ylim=(low, high), aspect="equal")
+
+
+def draw_cells(panel: Axes, values: np.ndarray, first: float) -> Any:
+    """Values between 0 and 1 as colours, [rows, columns]; grey where there is none.
+
+    Args:
+        panel: Where to draw.
+        values: Numbers; the cell of the first one is centred at `first` across and at 1 up.
+        first: See `values`.
+    """
+    panel.set_facecolor("#EEEEEE")
+    across = np.arange(values.shape[1] + 1) + first - 0.5
+    up = np.arange(values.shape[0] + 1) + 0.5
+    cells = np.ma.masked_invalid(values)
+    image = panel.pcolormesh(across, up, cells, cmap="YlGnBu", vmin=0, vmax=1)
+    image.set_edgecolor("face")  # no hairlines between cells in viewers of PDF files
+    image.set_linewidth(0.1)
+    panel.grid(False)
+    for spine in panel.spines.values():
+        spine.set_visible(True)
+    return image
+
+
+def colour_bar(figure: Figure, image: Any, panels: Iterable[Axes], words: str, **form: Any) -> None:
+    """What colours mean, at the right."""
+    bar = figure.colorbar(image, ax=list(panels), **form)
+    bar.set_label(words)
+    bar.outline.set_visible(False)

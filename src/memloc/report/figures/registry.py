@@ -1,32 +1,34 @@
-"""All figures and tables, and what they need."""
+"""All figures and tables: which there are, choosing among them, and writing them to files.
+
+A module brings a figure with the decorator `figure`. Packages make such modules known with
+
+    [project.entry-points."memloc.figures"]
+    my-figures = "my_package.figures"
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 
-from memloc.errors import MemlocError, suggest
-from memloc.report.figures import (
-    agreement,
-    binarised,
-    centres,
-    centroids,
-    class_probes,
-    control,
-    events,
-    gradients,
-    heat_maps,
-    layer_profiles,
-    memorisation_map,
-    mixing,
-    over_time,
-    single_layer,
-    tables,
+from memloc.errors import MemlocError, StoreError, nearest
+from memloc.report.figures.data import CannotDraw, FigureData, Picture, PrintedTable
+from memloc.report.figures.panels import memloc_style, rendered
+
+GROUP = "memloc.figures"
+OWN_FIGURES = (
+    EntryPoint("results", "memloc.report.figures.results", GROUP),
+    EntryPoint("paper", "memloc.paper.figures", GROUP),
 )
-from memloc.report.figures.data import FigureData, Picture, PrintedTable
+"""Those that come with memloc, also where no metadata of it are installed."""
+CAPTIONS = "captions.md"
 
 Drawn = Sequence[Picture] | PrintedTable
 """Several pictures, such as one per model, or one table."""
+Draw = Callable[[FigureData], Drawn]
 
 
 @dataclass(frozen=True)
@@ -45,96 +47,55 @@ class FigureEntry:
     numbers: tuple[str, ...]
     shows: str
     needs: str
-    draw: Callable[[FigureData], Drawn]
+    draw: Draw
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is a table."""
+        return self.name.startswith("table")
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names on the command line: `fig16` is `fig3` of a deeper model."""
-        if self.name.startswith("table"):
+        if self.is_table:
             return (self.name,)
         return tuple(dict.fromkeys((self.name, *(f"fig{number}" for number in self.numbers))))
 
 
-RUNS = "memloc run"
-CONTROL = "memloc control"
-EXPLAINED = "memloc run (centroid analysis)"
-PROBED = "memloc run (class probes)"
-TWINS = "memloc run with and without --binarise"
-TWO_MODELS = "memloc run, two models or more"
+_ENTRIES: dict[str, FigureEntry] = {}
 
-FIGURES: tuple[FigureEntry, ...] = (
-    FigureEntry("fig2", ("2",), "accuracy@1 and @2 in the control setup", CONTROL, control.draw),
-    FigureEntry(
-        "fig3",
-        ("3", "16"),
-        "error by window size and layer (E)",
-        "memloc run, swapping or retraining",
-        heat_maps.draw,
-    ),
-    FigureEntry(
-        "fig4",
-        ("4",),
-        "largest error when one layer is modified",
-        "memloc run, swapping or retraining",
-        single_layer.draw,
-    ),
-    FigureEntry(
-        "fig5", ("5", "13", "18"), "layer weights by technique and task", RUNS, layer_profiles.draw
-    ),
-    FigureEntry(
-        "fig6", ("6",), "M-CoG of retraining, model by model", TWO_MODELS, centres.draw_models
-    ),
-    FigureEntry("fig7", ("7",), "M-CoG by task", RUNS, centres.draw_tasks),
-    FigureEntry(
-        "fig8", ("8",), "agreement of techniques and models: M-CoG", RUNS, agreement.draw_centres
-    ),
-    FigureEntry("fig9", ("9",), "agreement of both: layer weights", RUNS, agreement.draw_weights),
-    FigureEntry(
-        "fig10", ("10",), "noisy examples on their way, by task", EXPLAINED, centroids.draw_tasks
-    ),
-    FigureEntry(
-        "fig11", ("11",), "the same with a half swapped", EXPLAINED, centroids.draw_swapped
-    ),
-    FigureEntry("fig12", ("12", "17"), "events: crossing, initiation, …", EXPLAINED, events.draw),
-    FigureEntry("fig14", ("14",), "class probes on noisy examples", PROBED, class_probes.draw),
-    FigureEntry(
-        "fig15",
-        ("15",),
-        "noisy examples on their way, tasks × models",
-        "as fig10, two models or more",
-        centroids.draw_models,
-    ),
-    FigureEntry(
-        "fig19", ("19",), "M-CoG with all classes and with two", TWINS, binarised.draw_centres
-    ),
-    FigureEntry("fig20", ("20",), "events of binarised tasks", TWINS, binarised.draw_events),
-    FigureEntry(
-        "fig21",
-        ("21",),
-        "gradient norms and their post-processing",
-        "memloc control, or memloc run with gradients",
-        gradients.draw,
-    ),
-    FigureEntry(
-        "profiles", (), "all techniques on one axis, by task", RUNS, layer_profiles.draw_together
-    ),
-    FigureEntry("shapley", (), "Shapley values by layer", "--methods shapley", mixing.draw_shapley),
-    FigureEntry(
-        "patching", (), "flips by patched layer", "--methods patching", mixing.draw_patching
-    ),
-    FigureEntry(
-        "map", (), "memorisation map", "memloc run --generalisation", memorisation_map.draw
-    ),
-    FigureEntry(
-        "time", (), "layers over training time", "memloc run --checkpoints", over_time.draw
-    ),
-    FigureEntry("table1", ("1",), "tasks, sizes, classes", RUNS, tables.draw_tasks),
-    FigureEntry("table2", ("2",), "depth and generalisation", RUNS, tables.draw_scores),
-    FigureEntry("table3", ("3",), "models", RUNS, tables.draw_models),
-    FigureEntry(
-        "table4", ("4",), "gradient post-processing", CONTROL, tables.draw_gradient_choices
-    ),
-)
+
+def figure(name: str, shows: str, needs: str, numbers: tuple[int, ...] = ()) -> Callable[..., Draw]:
+    """Decorator of a function that draws a figure; the arguments are those of `FigureEntry`."""
+
+    def add(draw: Draw) -> Draw:
+        _ENTRIES[name] = FigureEntry(name, tuple(map(str, numbers)), shows, needs, draw)
+        return draw
+
+    return add
+
+
+@cache
+def figures() -> tuple[FigureEntry, ...]:
+    """All of them: those of the paper by number, then others, then tables.
+
+    Raises:
+        MemlocError: If the figures of a package cannot be had.
+    """
+    for point in (*OWN_FIGURES, *entry_points(group=GROUP)):
+        try:
+            point.load()
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "matplotlib":
+                raise
+            raise MemlocError(
+                f"the figures {point.name!r} of {point.value} need {error.name}"
+            ) from None
+
+    def place(entry: FigureEntry) -> tuple[bool, int]:
+        return entry.is_table, int(entry.numbers[0]) if entry.numbers else 1000
+
+    return tuple(sorted(_ENTRIES.values(), key=place))
 
 
 def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
@@ -144,10 +105,74 @@ def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
         MemlocError: If there is no figure of such a name.
     """
     if names is None:
-        return FIGURES
-    known = {name: entry for entry in FIGURES for name in entry.names}
+        return figures()
+    known = {name: entry for entry in figures() for name in entry.names}
     for name in names:
         if name.lower() not in known:
-            raise MemlocError(f"--only {name!r} is no figure{suggest(name, known)}")
+            raise MemlocError(f"there is no figure {name!r}", remedy=nearest(name, known))
     wanted = {known[name.lower()].name for name in names}
-    return tuple(entry for entry in FIGURES if entry.name in wanted)
+    return tuple(entry for entry in figures() if entry.name in wanted)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What became of one figure.
+
+    Attributes:
+        entry: Which figure.
+        files: Written, without their folder.
+        reason: Why it was skipped; empty if it was not.
+    """
+
+    entry: FigureEntry
+    files: tuple[str, ...]
+    reason: str = ""
+
+
+def write_figures(
+    data: FigureData, entries: Sequence[FigureEntry], out: Path, formats: Sequence[str]
+) -> list[Written]:
+    """Draw the figures and write them to a folder, with a file of captions.
+
+    Raises:
+        StoreError: If the folder cannot be written.
+        ResultsError: If a table is damaged.
+    """
+    done, captions = [], ["# Captions\n"]
+    part = None if data.grid is None else data.grid.part
+    if part:
+        captions[0] += f"\nOf all runs: only the {part} of layers were looked at.\n"
+    with memloc_style():
+        for entry in entries:
+            try:
+                drawn = entry.draw(data)
+            except CannotDraw as reason:
+                done.append(Written(entry, (), str(reason)))
+                continue
+            files: dict[str, bytes] = {}
+            if isinstance(drawn, PrintedTable):
+                files |= {f"{entry.name}.tex": drawn.latex.encode()}
+                files |= {f"{entry.name}.md": drawn.markdown.encode()}
+                captions.append(f"**{entry.name}**: {drawn.caption}\n")
+            else:
+                for picture in drawn:
+                    stem = f"{entry.name}-{picture.suffix}" if picture.suffix else entry.name
+                    files |= {f"{stem}.{kind}": rendered(picture.figure, kind) for kind in formats}
+                    captions.append(f"**{stem}**: {picture.caption}\n")
+            _write(out, files)
+            done.append(Written(entry, tuple(files)))
+    if len(captions) > 1:
+        _write(out, {CAPTIONS: "\n".join(captions).encode()})
+    return done
+
+
+def _write(out: Path, files: dict[str, bytes]) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            (out / name).write_bytes(content)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write figures to {str(out)!r}: {error.strerror or error}",
+            remedy="free some space or choose another folder",
+        ) from None

@@ -1,4 +1,4 @@
-"""The same colour and marker for a task, a technique or a model in every figure.
+"""The same name, colour and marker for a task, a technique or a model in every figure.
 
 Tasks of one category share a hue, so that categories are told apart first and tasks by their marker
 and shade. All colours were chosen from, or between, those of Okabe and Ito, which people with
@@ -7,6 +7,7 @@ colour-blindness can tell apart.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -49,6 +50,19 @@ class Look:
     colour: str
     marker: str
 
+
+LONGEST = 16
+"""Letters of a name that every figure has room for."""
+TASK_NAMES = {
+    **{"wic": "WiC", "rte": "RTE", "mrpc": "MRPC", "cola": "CoLA", "boolq": "BoolQ"},
+    **{"sst2": "SST-2", "sst5": "SST-5", "emotion": "Emotion", "implicithate": "ImplicitHate"},
+    **{"stormfront": "Stormfront", "reuters": "Reuters", "trec": "TREC"},
+}
+MODEL_NAMES = {
+    **{"bert-base-cased": "BERT", "opt-125m": "OPT", "gpt-neo-125m": "GPT-N"},
+    **{"pythia-160m": "Pythia", "pythia-160m-deduped": "Pythia", "opt-1.3b": "OPT-1.3B"},
+}
+"""Short names of known models, as the paper has them and in its order."""
 
 _KNOWN = {
     "wic": Look("#08306B", "o"),
@@ -143,3 +157,63 @@ def lighter(colour: str, share: float = 0.55) -> str:
     """A tint of a colour."""
     parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
+
+
+def short_name(model: str) -> str | None:
+    """The short name of a known model; None for others."""
+    return MODEL_NAMES.get(model.lower())
+
+
+def print_names(names: Iterable[str], known: dict[str, str], longest: int) -> dict[str, str]:
+    """Short names, different for different things."""
+    found: dict[str, str] = {}
+    for name in names:
+        short = known.get(name) or shorten(name, longest)
+        number = 2
+        while short in found.values():
+            end = f"~{number}"
+            short = shorten(name, longest - len(end)) + end
+            number += 1
+        found[name] = short
+    return found
+
+
+def shorten(name: str, longest: int) -> str:
+    """Without what cannot be printed, and cut in the middle: ends tell names apart."""
+    clean = " ".join("".join(c if c.isprintable() else " " for c in name).split()) or "?"
+    if len(clean) > longest:
+        tail = (longest - 1) // 2
+        clean = f"{clean[: longest - 1 - tail]}…{clean[-tail:]}"
+    # matplotlib leaves names that begin like this out of legends.
+    return f"\u200a{clean}" if clean.startswith("_") else clean
+
+
+def model_names(models: Iterable[str]) -> dict[str, str]:
+    """The short name of a known model, or the name made short."""
+    models = list(models)
+    known = {model: short_name(model) or "" for model in models}
+    return print_names(models, known, LONGEST)
+
+
+def model_order(depths: dict[str, int]) -> list[str]:
+    """Shallow models first, then the known ones in their order, then by name."""
+    known = list(dict.fromkeys(MODEL_NAMES.values()))
+
+    def place(model: str) -> tuple[int, int, str]:
+        name = short_name(model)
+        rank = known.index(name) if name in known else len(known)
+        return depths[model], rank, model
+
+    return sorted(depths, key=place)
+
+
+def file_names(names: Iterable[str]) -> dict[str, str]:
+    """Parts of file names that every system can store, different for different things."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:50] or "x"
+        unique, number = plain, 2
+        while unique.lower() in {other.lower() for other in found.values()}:
+            unique, number = f"{plain}-{number}", number + 1
+        found[name] = unique
+    return found

@@ -1,9 +1,10 @@
-"""Tables 1 to 4 of the paper, from the results at hand."""
+"""Tables 1 to 4 of the paper from the results at hand, as LaTeX (booktabs) and Markdown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
 from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
-from memloc.report.figures.names import short_name
-from memloc.report.figures.palette import CATEGORIES, category
-from memloc.report.figures.print_table import MISSING, Section, print_table
+from memloc.report.figures.looks import CATEGORIES, category, short_name
+from memloc.report.figures.registry import figure
 from memloc.results.grid_agreement import (
     ALL_MODELS,
     DEPTHS,
@@ -34,8 +34,31 @@ SIZES = {
 }
 """Width and non-embedding parameters of known models (those of the paper: its Table 3)."""
 SIGNIFICANT = 0.05
+MISSING = "–"
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "≫": r"$\gg$",
+    "ρ": r"$\rho$",
+    "θ": r"$\theta$",
+    "×": r"$\times$",
+    "−": "$-$",
+    "–": "--",
+    "₁": r"$_1$",
+    "₂": r"$_2$",
+    "✓": r"\checkmark{}",
+    "÷": r"$\div$",
+    "…": r"\ldots{}",
+    "’": "'",
+    "\u200a": "",
+}
 
 
+@figure("table1", "tasks, sizes, classes", "memloc run", (1,))
 def draw_tasks(data: FigureData) -> PrintedTable:
     """Table 1: tasks with their sizes and classes."""
     data.need_runs()
@@ -76,6 +99,7 @@ def _range(values: Sequence[int]) -> str:
     return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
 
+@figure("table2", "depth and generalisation", "memloc run", (2,))
 def draw_scores(data: FigureData) -> PrintedTable:
     """Table 2: how deep tasks are memorised against how well models generalise."""
     grid = data.need_runs()
@@ -113,6 +137,7 @@ def _correlation(points: Points) -> str:
     return words + ("*" if chance > SIGNIFICANT else "")
 
 
+@figure("table3", "models", "memloc run", (3,))
 def draw_models(data: FigureData) -> PrintedTable:
     """Table 3: models, and how they were trained."""
     data.need_runs()
@@ -150,6 +175,7 @@ def _setting(value: Any) -> str:
     return f"{value:g}" if isinstance(value, int | float) else MISSING
 
 
+@figure("table4", "gradient post-processing", "memloc control", (4,))
 def draw_gradient_choices(data: FigureData) -> PrintedTable:
     """Table 4: which post-processing of gradients finds the hidden layers?"""
     table = data.control.get("gradient_choices")
@@ -184,3 +210,97 @@ def draw_gradient_choices(data: FigureData) -> PrintedTable:
         "norms are divided by those in the frozen model."
     )
     return print_table("gradients", header, [Section("", rows)], caption, 2)
+
+
+@dataclass(frozen=True)
+class Section:
+    """Rows of a table below a heading of their own (empty: none)."""
+
+    heading: str
+    rows: Sequence[Sequence[str]]
+
+
+def print_table(
+    name: str, header: Sequence[str], sections: Sequence[Section], caption: str, numbers_from: int
+) -> PrintedTable:
+    r"""A table in both languages.
+
+    Args:
+        name: For `\label`.
+        header: Names of the columns.
+        sections: The rows.
+        caption: What the table shows.
+        numbers_from: The first column that is aligned at the right.
+    """
+    return PrintedTable(
+        _latex(name, header, sections, caption, numbers_from),
+        _markdown(header, sections, caption, numbers_from),
+        caption,
+    )
+
+
+def latex_text(text: str) -> str:
+    """With everything escaped that LaTeX would take for a command."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def markdown_text(text: str) -> str:
+    """With everything escaped that would end a cell or begin something else."""
+    for letter in "\\`*_[]<>|":
+        text = text.replace(letter, f"\\{letter}")
+    return text
+
+
+def _latex(
+    name: str, header: Sequence[str], sections: Sequence[Section], caption: str, numbers_from: int
+) -> str:
+    columns = "l" * numbers_from + "r" * (len(header) - numbers_from)
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        r"\small",
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        _latex_row(header),
+        r"\midrule",
+    ]
+    for place, section in enumerate(sections):
+        if place:
+            lines.append(r"\midrule")
+        if section.heading:
+            words = rf"\emph{{{latex_text(section.heading)}}}"
+            lines.append(rf"\multicolumn{{{len(header)}}}{{l}}{{{words}}} \\")
+        lines += [_latex_row(row) for row in section.rows]
+    lines += [
+        r"\bottomrule",
+        r"\end{tabular}",
+        rf"\caption{{{latex_text(caption)}}}",
+        rf"\label{{tab:{name}}}",
+        r"\end{table}",
+    ]
+    if any("\\checkmark" in line for line in lines):
+        lines[0] += r" and \usepackage{amssymb}"
+    return "\n".join(lines) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(latex_text(cell) for cell in cells) + r" \\"
+
+
+def _markdown(
+    header: Sequence[str], sections: Sequence[Section], caption: str, numbers_from: int
+) -> str:
+    lines = [_markdown_row(header)]
+    ends = ["---"] * numbers_from + ["---:"] * (len(header) - numbers_from)
+    lines.append(f"| {' | '.join(ends)} |")
+    for section in sections:
+        if section.heading:
+            rest = [""] * (len(header) - 1)
+            lines.append(f"| *{markdown_text(section.heading)}* | {' | '.join(rest)} |")
+        lines += [_markdown_row(row) for row in section.rows]
+    return "\n".join([*lines, "", caption]) + "\n"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(markdown_text(cell) for cell in cells)} |"
