@@ -198,6 +198,14 @@ def test_an_unclosed_quotation_mark_is_refused_instead_of_swallowing_rows(tmp_pa
     assert "misplaced quotation mark in the record from line 3 on" in refusal(path)
 
 
+@pytest.mark.parametrize("separator", [";", "|", "\t"])
+def test_a_csv_file_with_another_separator_is_read(tmp_path, separator):
+    path = write(tmp_path / "a.csv", csv_of(ROWS).replace(",", separator))
+    assert read_labelled_file(path).equals(
+        read_labelled_file(write(tmp_path / "b.csv", csv_of(ROWS)))
+    )
+
+
 def test_duplicate_columns_are_refused(tmp_path):
     path = write(tmp_path / "a.csv", "text,label,text\na,b,c\n")
     assert "more than one column 'text'" in refusal(path)
@@ -247,17 +255,18 @@ def test_a_misspelt_column_gets_a_suggestion_and_the_list(tmp_path):
     path = write(tmp_path / "a.csv", csv_of(ROWS, "body_text,label"))
     message = refusal(path, text_column="body_txt")
     assert message == (
-        f"{path} has no column 'body_txt'; did you mean 'body_text'? (columns: body_text, label)"
+        f"data.text_column: {path} has no column 'body_txt' (columns: body_text, label); "
+        "did you mean 'body_text'?"
     )
     message = refusal(path, text_column="zzz")
-    assert message.endswith("has no column 'zzz'; choose one of: body_text, label")
+    assert message.endswith("choose one of: body_text, label")
     assert len(read_labelled_file(path, text_column="BODY_TEXT")) == 4
 
 
 def test_columns_that_cannot_be_guessed_name_the_option(tmp_path):
     path = write(tmp_path / "a.csv", csv_of(ROWS, "foo,bar"))
-    assert refusal(path).endswith("name it with --text-column (columns: foo, bar)")
-    assert "--label-column" in refusal(path, text_column="foo")
+    assert "has no column that looks like the text (columns: foo, bar)" in refusal(path)
+    assert refusal(path, text_column="foo").startswith("data.label_column: ")
 
 
 def test_one_column_cannot_serve_twice(tmp_path):
@@ -265,7 +274,7 @@ def test_one_column_cannot_serve_twice(tmp_path):
     assert "cannot be both the text and the label" in refusal(path, label_column="text")
     assert "cannot be both the text and the pair" in refusal(path, pair_column="text")
     message = refusal(path, original_label_column="label")
-    assert "cannot be both the label and the original-label" in message
+    assert "cannot be both the label and the original label" in message
 
 
 # --- cells

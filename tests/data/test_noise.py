@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memloc.data.noise import known_noise, perturb
-from memloc.data.subset import allocate, binarise, limit
+from memloc.data.noise import allocate, binarise, known_noise, limit, perturb
 from memloc.data.task import Task
 from memloc.errors import DataError
 

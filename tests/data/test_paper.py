@@ -253,7 +253,7 @@ def test_a_hub_set_with_other_columns_or_splits_is_refused(tmp_path):
 def test_a_folder_that_datasets_cannot_read_is_refused_in_one_sentence(tmp_path):
     message = refusal(on_hub("sst5", tmp_path))
     assert str(tmp_path) in message
-    assert message.endswith("give a folder with a local copy with --data-dir DIR")
+    assert message.endswith("give a folder with a local copy")
 
 
 @pytest.fixture
@@ -268,9 +268,9 @@ def no_hub(monkeypatch, tmp_path):
 def test_without_a_connection_or_a_cache_the_folder_option_is_named(name, no_hub):
     row = PAPER_TASKS[name]
     assert refusal(row) == (
-        f"the data set {row.hub} ({name}) cannot be loaded from the Hugging Face hub "
-        "(the hub cannot be reached and nothing is cached); "
-        "give a folder with a local copy with --data-dir DIR"
+        f"data.data_dir: the data set {row.hub} ({name}) cannot be loaded from the Hugging Face "
+        "hub (the hub cannot be reached and nothing is cached); "
+        "give a folder with a local copy"
     )
 
 

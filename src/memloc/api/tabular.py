@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pandas as pd
 
-from memloc.data.columns import ORIGINAL_LABEL_COLUMN
-from memloc.data.files import labelled_examples
-from memloc.data.tables import read_table
+from memloc.data.files import ORIGINAL_LABEL_COLUMN, labelled_examples, read_table
 from memloc.errors import DataError, suggest
 
 if TYPE_CHECKING:

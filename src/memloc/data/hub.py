@@ -1,14 +1,14 @@
-"""Data sets from the Hugging Face hub, without long waits when it cannot be reached."""
+"""The Hugging Face hub: whether it can be reached, and data sets from it, without long waits."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memloc.data.hub_access import hub_answers
 from memloc.errors import DataError
 
 CONVERTED = "refs/convert/parquet"
@@ -16,6 +16,27 @@ CONVERTED = "refs/convert/parquet"
 
 `datasets` no longer runs the loading scripts that some older data sets consist of.
 """
+
+PATIENCE = 5.0
+"""Seconds to wait for a sign of life."""
+MEMORY = 60.0
+"""Seconds for which silence counts: a sweep asks for dozens of models and data sets."""
+_silent_until = 0.0
+
+
+def hub_answers() -> bool:
+    """Ask once, as the libraries themselves would retry for up to minutes."""
+    global _silent_until
+    from huggingface_hub import constants, get_session
+
+    if constants.HF_HUB_OFFLINE or time.monotonic() < _silent_until:
+        return False
+    try:
+        get_session().head(constants.ENDPOINT, timeout=PATIENCE)
+    except Exception:  # httpx or requests, whichever the library is built on
+        _silent_until = time.monotonic() + MEMORY
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -56,8 +77,9 @@ def load_splits(repository: str, configuration: str | None, converted: bool) -> 
         reason = "the hub cannot be reached and nothing is cached" if offline else _brief(error)
         asked = f"{repository} ({configuration})" if configuration else repository
         raise DataError(
-            f"the data set {asked} cannot be loaded from the Hugging Face hub ({reason}); "
-            f"give a folder with a local copy with --data-dir DIR"
+            f"the data set {asked} cannot be loaded from the Hugging Face hub ({reason})",
+            setting="data.data_dir",
+            remedy="give a folder with a local copy",
         ) from error
     return {str(name): _read_split(split) for name, split in loaded.items()}
 

@@ -7,12 +7,10 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from memloc.config import DataConfig
-from memloc.data.files import load_file
-from memloc.data.noise import known_noise, perturb
-from memloc.data.subset import binarise, check_limit, limit
-from memloc.data.tables import SUFFIXES, data_suffix
+from memloc.data.files import SUFFIXES, data_suffix, load_file
+from memloc.data.noise import binarise, check_limit, known_noise, limit, perturb
 from memloc.data.task import NamedTask, Task
-from memloc.errors import DataError, suggest
+from memloc.errors import DataError, nearest
 
 BUILTIN_SIZE = 400
 """Training examples of a built-in task, unless a limit says otherwise."""
@@ -26,9 +24,10 @@ GROUP = "memloc.tasks"
 OWN_TASKS = EntryPoint("paper", "memloc.paper.tasks:tasks", GROUP)
 """Those that come with memloc, also where no metadata of it are installed."""
 
-_FILE_SETTINGS = (
+FILE_SETTINGS = (
     *("validation", "text_column", "pair_column", "label_column", "original_label_column"),
 )
+"""Settings that only files have."""
 
 
 def load_task(config: DataConfig) -> Task:
@@ -51,19 +50,16 @@ def load_task(config: DataConfig) -> Task:
     elif _is_file(config.task):
         task = load_file(config)
     else:
-        hint = suggest(config.task, names)
-        end = "" if hint.endswith("?") else f", or a file ({', '.join(SUFFIXES)})"
-        raise DataError(f"there is no task {config.task!r}{hint}{end}")
+        raise DataError(
+            f"there is no such task, and no such file ({', '.join(SUFFIXES)})",
+            setting="data.task",
+            value=config.task,
+            remedy=nearest(config.task, names),
+        )
     if config.data_dir is not None and (named is None or not named.downloaded):
-        raise DataError(
-            f"--data-dir {config.data_dir} has no meaning for the task {config.task!r}; "
-            "leave it out"
-        )
+        raise _no_meaning("data_dir", config.data_dir, f"for the task {config.task!r}")
     if "original_label" in task.train.columns and config.noise != DataConfig().noise:
-        raise DataError(
-            f"--noise {config.noise} has no meaning, as {config.task!r} has original labels; "
-            "leave it out"
-        )
+        raise _no_meaning("noise", config.noise, f"as {config.task!r} has original labels")
     if config.binarise:
         task = binarise(task)
     if task.validation.empty:
@@ -151,11 +147,13 @@ def _is_file(task: str) -> bool:
 
 
 def _check_no_file_settings(config: DataConfig) -> None:
-    for setting in _FILE_SETTINGS:
+    for setting in FILE_SETTINGS:
         value = getattr(config, setting)
         if value is not None:
-            option = "--" + setting.replace("_", "-")
-            raise DataError(
-                f"{option} {value} has no meaning for the task {config.task!r}; "
-                f"leave it out, or give a file as --task"
-            )
+            raise _no_meaning(setting, value, f"for the task {config.task!r}")
+
+
+def _no_meaning(setting: str, value: object, why: str) -> DataError:
+    return DataError(
+        f"it has no meaning {why}", setting=f"data.{setting}", value=value, remedy="leave it out"
+    )

@@ -1,15 +1,143 @@
-"""Who is noisy: labels flipped by a seed (section 3 of the paper), or label noise already known."""
+"""Versions of a task: fewer classes or examples, and who is noisy.
+
+Noise is labels flipped by a seed (section 3 of the paper), or label noise that is already known.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from numbers import Real
 
 import numpy as np
+import pandas as pd
 
 from memloc.data.task import Task
 from memloc.errors import DataError
+
+LEAST_PER_CLASS = 2
+"""Training examples every class needs."""
+
+VALIDATION_FLOOR = 100
+"""Validation examples that a limit leaves at least, if there are as many."""
+
+
+def true_label(table: pd.DataFrame) -> np.ndarray:
+    """The original labels if they are known, otherwise the labels."""
+    column = "original_label" if "original_label" in table.columns else "label"
+    return table[column].to_numpy(dtype=np.int64)
+
+
+def binarise(task: Task) -> Task:
+    """Keep the two classes most frequent in training, renumbered 0 and 1 in their order.
+
+    Classes are the original ones where these are known; an example whose flipped label is neither
+    of the two kept is dropped as well.
+    """
+    if len(task.labels) <= 2:
+        return task
+    counts = np.bincount(true_label(task.train), minlength=len(task.labels))
+    # A stable sort leaves equally frequent classes in label order.
+    kept = np.sort(np.argsort(-counts, kind="stable")[:2])
+    return replace(
+        task,
+        labels=tuple(task.labels[number] for number in kept),
+        train=_keep_classes(task.train, kept),
+        validation=_keep_classes(task.validation, kept),
+        binarised=True,
+    )
+
+
+def _keep_classes(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
+    columns = [name for name in ("label", "original_label") if name in table.columns]
+    inside = np.logical_and.reduce([np.isin(table[name].to_numpy(), kept) for name in columns])
+    table = table[inside].reset_index(drop=True)
+    renumbered = {
+        name: np.searchsorted(kept, table[name].to_numpy()).astype(np.int64) for name in columns
+    }
+    return table.assign(**renumbered)
+
+
+def limit(task: Task, n: int, seed: int) -> Task:
+    """Take a stratified random subset of `n` training examples.
+
+    Every class keeps its share, and at least two examples; rows stay in their order. Validation is
+    cut to at most `n` examples too, but not below 100.
+
+    Args:
+        task: The task.
+        n: Training examples to keep; all are kept if there are no more than `n`.
+        seed: Decides which.
+
+    Returns:
+        The smaller task.
+
+    Raises:
+        DataError: If `n` is too small for two examples of every class.
+    """
+    check_limit(task.name, n, len(np.unique(true_label(task.train))))
+    random = np.random.default_rng(seed)
+    train = stratified(task.train, n, random, LEAST_PER_CLASS)
+    validation = stratified(task.validation, max(VALIDATION_FLOOR, n), random, 1)
+    return replace(task, train=train, validation=validation)
+
+
+def check_limit(name: str, n: int, classes: int) -> None:
+    """Raise `DataError` if `n` examples are too few for this many classes."""
+    least = LEAST_PER_CLASS * classes
+    if n < least:
+        raise DataError(
+            f"a limit of {n} is too small for the {classes} classes of {name!r}; give at least "
+            f"{least}, so that every class keeps {LEAST_PER_CLASS} training examples"
+        )
+
+
+def stratified(
+    table: pd.DataFrame, n: int, random: np.random.Generator, least: int
+) -> pd.DataFrame:
+    """A random subset of `n` rows with the class shares of `table`, in the order of `table`."""
+    if n >= len(table):
+        return table
+    label = true_label(table)
+    classes, counts = np.unique(label, return_counts=True)
+    sizes = allocate([int(count) for count in counts], n, least)
+    taken = [
+        random.permutation(np.flatnonzero(label == number))[:size]
+        for number, size in zip(classes, sizes, strict=True)
+    ]
+    return table.iloc[np.sort(np.concatenate(taken))].reset_index(drop=True)
+
+
+def allocate(counts: Sequence[int], n: int, least: int) -> list[int]:
+    """Divide `n` over classes in proportion to `counts`, by largest remainder.
+
+    Args:
+        counts: Examples of each class.
+        n: The sum wanted, at most the sum of `counts`.
+        least: What every class gets at least, if it has as many and `n` is enough for all.
+
+    Returns:
+        How many to take of each class.
+    """
+    total = sum(counts)
+    floors = [min(least, count) for count in counts]
+    if sum(floors) > n:
+        floors = [0] * len(counts)
+    sizes = [max(floor, n * count // total) for floor, count in zip(floors, counts, strict=True)]
+
+    def shortfall(i: int) -> int:
+        """How far class i is below its exact share (times `total`, to stay with integers)."""
+        return n * counts[i] - sizes[i] * total
+
+    while sum(sizes) < n:
+        open_to_more = [i for i in range(len(counts)) if sizes[i] < counts[i]]
+        sizes[max(open_to_more, key=shortfall)] += 1
+    while sum(sizes) > n:  # the classes raised to their floor took what others must give back
+        open_to_less = [i for i in range(len(counts)) if sizes[i] > floors[i]]
+        sizes[min(open_to_less, key=shortfall)] -= 1
+    return sizes
 
 
 def perturb(task: Task, ratio: float, seed: int) -> Task:

@@ -12,7 +12,7 @@ import torch
 
 from memloc.config import ControlConfig, TrainingConfig
 from memloc.data.encode import Encoded, encode
-from memloc.data.subset import true_label
+from memloc.data.noise import true_label
 from memloc.engine.costs import pass_flops, rough_lengths
 from memloc.engine.inputs import forget_context, load, resume_point
 from memloc.engine.job import Job, Output, Report, peak_memory

@@ -13,8 +13,7 @@ import pandas as pd
 
 from memloc.config import DataConfig, ModelConfig
 from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
-from memloc.data.noise import perturb
-from memloc.data.subset import binarise, limit
+from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
 from memloc.engine.executor import Executor
 from memloc.engine.store.store import Store, key_of

@@ -19,8 +19,7 @@ from memloc.config import (
     Windows,
 )
 from memloc.data.encode import encode
-from memloc.data.files import labelled_examples
-from memloc.data.tables import read_table
+from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Task
 from memloc.engine.executor import Executor
 from memloc.engine.experiment import (

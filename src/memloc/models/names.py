@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from memloc.config import ModelConfig
-from memloc.data.hub_access import hub_answers
+from memloc.data.hub import hub_answers
 from memloc.errors import ModelError, suggest
 from memloc.models.minilm import minilm_folder
 

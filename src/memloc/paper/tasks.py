@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from memloc.config import DataConfig
-from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids
+from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids, read_table
 from memloc.data.hub import HubSplit, load_splits
-from memloc.data.tables import read_table
 from memloc.data.task import INPUT_COLUMNS, NamedTask, Task
 from memloc.errors import DataError
 from memloc.paper.catalogue import PAPER_TASKS, PaperTask
@@ -79,7 +78,9 @@ def _from_folder(row: PaperTask, data_dir: Path) -> tuple[pd.DataFrame, pd.DataF
     for path in (data_dir, folder):
         if not path.is_dir():
             raise DataError(
-                f"there is no folder {path}; --data-dir must hold {row.name}/train.jsonl"
+                f"there is no folder {path}",
+                setting="data.data_dir",
+                remedy=f"give one that holds {row.name}/train.jsonl",
             )
     evaluation = next((path for path in candidates if path.is_file()), None)
     if evaluation is None:
@@ -108,8 +109,9 @@ def _from_hub(row: PaperTask) -> tuple[tuple[str, ...], pd.DataFrame, pd.DataFra
     absent = [name for name in parts if name not in splits]
     if absent:
         raise DataError(
-            f"{row.hub} has no {absent[0]!r} split (but: {', '.join(splits)}); "
-            f"give a folder with a local copy with --data-dir DIR"
+            f"{row.hub} has no {absent[0]!r} split (but: {', '.join(splits)})",
+            setting="data.data_dir",
+            remedy="give a folder with a local copy",
         )
     tables = [_read_split(row, splits[name]) for name in parts]
     labels = row.labels
@@ -127,8 +129,9 @@ def _read_split(row: PaperTask, split: HubSplit) -> pd.DataFrame:
     absent = [name for name in [*row.columns.values(), row.label] if name not in split.columns]
     if absent:
         raise DataError(
-            f"{row.hub} has no column {absent[0]!r} (but: {', '.join(split.columns)}); "
-            f"give a folder with a local copy with --data-dir DIR"
+            f"{row.hub} has no column {absent[0]!r} (but: {', '.join(split.columns)})",
+            setting="data.data_dir",
+            remedy="give a folder with a local copy",
         )
     names = split.class_names.get(row.label, list(row.labels))
     cells = split.columns[row.label]
