@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.control import CELL, accuracy_table
+from memloc.analysis.control import accuracy_table
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.tables import CELL
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
 MODIFYING = ("swapping", "retraining")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from memloc.config import DataConfig
-from memloc.engine import supplies
+from memloc.engine import input_cache
 from memloc.engine.guesses import Guesses
 from memloc.engine.kinds import KINDS
 from memloc.engine.progress import Silent
@@ -157,8 +157,8 @@ def away(config) -> None:
 def test_the_paper_is_counted_as_in_its_appendix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supplies, "load_task", away)
-    monkeypatch.setattr(supplies, "resolve", away)
+    monkeypatch.setattr(input_cache, "load_task", away)
+    monkeypatch.setattr(input_cache, "resolve", away)
     store = Store(tmp_path / "store")
     planned = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store))
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
@@ -191,11 +191,11 @@ from memloc.engine.guesses import Guesses
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.engine.sweep_config import read_sweep
-from memloc.engine import supplies
+from memloc.engine import input_cache
 from memloc.errors import DataError, ModelError
 def no_data(config): raise DataError("away")
 def no_model(config): raise ModelError("away")
-supplies.load_task, supplies.resolve = no_data, no_model
+input_cache.load_task, input_cache.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
 jobs = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store)).jobs

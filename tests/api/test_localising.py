@@ -23,7 +23,7 @@ from memloc.config import (
     ModelConfig,
     TrainingConfig,
 )
-from memloc.engine.localisation import Given, GivenModels
+from memloc.engine.given import Given, GivenModels
 from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
 from tests.api.conftest import LAYERS, QUICK, Setup

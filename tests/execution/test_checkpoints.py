@@ -28,6 +28,7 @@ from memloc.data.encode import encode
 from memloc.data.task import Task
 from memloc.engine import experiment
 from memloc.engine.checkpoints import snapshots_of
+from memloc.engine.input_cache import InputCache
 from memloc.engine.inputs import forget_context, load
 from memloc.engine.job import Job, run_job
 from memloc.engine.over_time import cost_words, possible_at_checkpoints
@@ -35,7 +36,6 @@ from memloc.engine.plan import RunPlan, plan_run
 from memloc.engine.progress import Silent
 from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store, key_of
-from memloc.engine.supplies import Supplies
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.names import ModelSource
@@ -89,9 +89,9 @@ class Bench:
         self.seed = self.plan.seeds[0]
 
     def run(self, config: RunConfig) -> tuple[RunPlan, Result, list[str]]:
-        here, supplies = Here(self.store), Supplies(self.store)
-        prepared = experiment.prepare(config, supplies, Silent())
-        planned = prepared.plan(supplies, here, {"device": "cpu"}, Silent())  # type: ignore[arg-type]
+        here, inputs = Here(self.store), InputCache(self.store)
+        prepared = experiment.prepare(config, inputs, Silent())
+        planned = prepared.plan(inputs, here, {"device": "cpu"}, Silent())  # type: ignore[arg-type]
         self.task: Task = prepared.task
         outcome = here.execute(planned.jobs, Silent())
         found = planned.collect(self.store, outcome)

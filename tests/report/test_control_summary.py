@@ -7,11 +7,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from memloc.analysis.control import CELL, accuracy_table
+from memloc.analysis.control import accuracy_table
 from memloc.config import Unit
 from memloc.engine.control import estimate_words
 from memloc.engine.job import Job
 from memloc.results.control_summary import summarise_control
+from memloc.tables import CELL
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]
 
@@ -27,7 +28,7 @@ def summary_of(
         for layer, weight in enumerate(RIGHT if success else WRONG, start=1)
     ]
     layers = pd.DataFrame(rows, columns=[*CELL, "technique", "layer", "weight"])
-    cells = layers.drop_duplicates(CELL)[CELL]
+    cells = layers.drop_duplicates([*CELL])[[*CELL]]
     accuracy = 1.0 if learned else 0.8
     trained = cells.assign(
         state="memorised", accuracy=accuracy, learned=learned, auxiliary_accuracy=0.9

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from memloc.api.experiments import localise_folders
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
-from memloc.engine.localisation import Given, GivenModels
+from memloc.engine.given import Given, GivenModels
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, load_classifier
 from memloc.models.names import resolve

@@ -16,11 +16,10 @@ import pandas as pd
 
 from memloc.analysis.correlation import interval_of_mean
 from memloc.config import ConfigError
+from memloc.tables import ACCURACY, CELL, GRADIENT_CHOICES
 
 RANKS = (1, 2)
 """k."""
-CELL = ["model", "n_layers", "task", "hidden", "seed"]
-"""The columns that name one control model."""
 NAMED = ("first", "middle", "last")
 
 
@@ -96,7 +95,7 @@ def accuracy_table(layers: pd.DataFrame) -> pd.DataFrame:
             accuracy = accuracy_at(weights, hidden, k)
             chance = len(hidden) / len(weights)
             rows.append({**cell, "k": k, "accuracy": accuracy, "chance": chance})
-    return pd.DataFrame(rows, columns=[*CELL, "technique", "k", "accuracy", "chance"])
+    return ACCURACY.frame(rows, "control")
 
 
 def parse_hidden(name: str) -> tuple[int, ...]:
@@ -136,8 +135,7 @@ def gradient_choices(norms: pd.DataFrame) -> pd.DataFrame:
                 rows += [
                     {**choice, "k": k, "accuracy": accuracy_at(weights, hidden, k)} for k in RANKS
                 ]
-    columns = [*CELL, "norm", "subtract_clean", "divide_by_frozen", "k", "accuracy"]
-    return pd.DataFrame(rows, columns=columns)
+    return GRADIENT_CHOICES.frame(rows, "control")
 
 
 def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = None) -> pd.DataFrame:

@@ -12,8 +12,8 @@ from memloc.config import ControlRunConfig, RunConfig
 from memloc.engine import control, experiment
 from memloc.engine.device import pick_device
 from memloc.engine.experiment import Findings, carry_out
+from memloc.engine.given import GivenModels, prepare_given
 from memloc.engine.local import default_workers
-from memloc.engine.localisation import GivenModels, prepare_given
 from memloc.engine.progress import Progress, Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import run_sweep
@@ -64,7 +64,7 @@ def run(
     """
     progress, device = progress or Silent(), pick_device(config.device)
     findings = carry_out(
-        lambda supplies: experiment.prepare(config, supplies, progress),
+        lambda inputs: experiment.prepare(config, inputs, progress),
         Store(runs / "store"),
         progress,
         device,
@@ -86,7 +86,7 @@ def run_control(
     """Train control models, apply the techniques, score them; arguments as for `run`."""
     progress, device = progress or Silent(), pick_device(config.device)
     findings = carry_out(
-        lambda supplies: control.prepare(config, supplies, progress),
+        lambda inputs: control.prepare(config, inputs, progress),
         Store(runs / "store"),
         progress,
         device,

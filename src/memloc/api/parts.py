@@ -20,8 +20,8 @@ from memloc.data import noise as noise_of
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples
 from memloc.data.task import Task
+from memloc.engine.given import class_numbers
 from memloc.engine.job import Job
-from memloc.engine.localisation import class_numbers
 from memloc.errors import DataError, ModelError
 from memloc.training import loop
 from memloc.training.learners import HeadOnly, WholeModel

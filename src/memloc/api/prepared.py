@@ -36,7 +36,7 @@ from memloc.api.tokenisers import (
 from memloc.api.untouched import own_settings, untouched
 from memloc.config import Engine, PairFormat, Training, Windows
 from memloc.data.encode import Encoded, encode
-from memloc.engine.localisation import class_numbers
+from memloc.engine.given import class_numbers
 from memloc.engine.plan import FROZEN_SEED
 from memloc.errors import DataError
 from memloc.models.blocks import BlockModel

@@ -105,9 +105,9 @@ def localise_command(
     """
     from memloc.api.experiments import localise_folders
     from memloc.engine.device import pick_device
+    from memloc.engine.given import Given, GivenModels
     from memloc.engine.job import one_thread
     from memloc.engine.local import default_workers
-    from memloc.engine.localisation import Given, GivenModels
     from memloc.engine.progress import make_progress
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results.folder import check_folder

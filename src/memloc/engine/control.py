@@ -13,7 +13,6 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.control import (
-    CELL,
     accuracy_table,
     gradient_choices,
     hidden_layers,
@@ -26,15 +25,23 @@ from memloc.data.load import is_downloaded
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
 from memloc.engine.executor import Executor
-from memloc.engine.experiment import Findings, Planned, Prepared, failures_of, made_from
+from memloc.engine.experiment import (
+    Findings,
+    Planned,
+    Prepared,
+    TableParts,
+    failures_of,
+    made_from,
+)
+from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
 from memloc.engine.plan import Planner, model_job, speed_job
 from memloc.engine.plan_control import Cell, ControlPlanner, all_jobs, title_of
 from memloc.engine.progress import Progress, Silent
 from memloc.engine.queue import JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
-from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
+from memloc.tables import CELL
 from memloc.techniques import (
     Circumstances,
     Technique,
@@ -47,8 +54,6 @@ from memloc.techniques import (
 from memloc.text import counted as in_words
 from memloc.text import duration, size
 
-KEPT = ("layers", "windows", "gradients", "probes", "failures")
-"""Tables of techniques that the result keeps; all are in the store."""
 AUXILIARY_SIZE = 100
 """Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
 
@@ -80,29 +85,29 @@ class PreparedControl(Prepared):
 
     def plan(
         self,
-        supplies: Supplies,
+        inputs: InputCache,
         executor: Executor,
         where: dict[str, Any],
         progress: Progress,
         label: str = "",
     ) -> PlannedControl:
         """See `Prepared`."""
-        looks = look(self, supplies, executor, progress)
+        looks = look(self, inputs, executor, progress)
         if not label:
-            seconds, weights_size = measure(self, looks, supplies, executor, where)
-            return plan(self, looks, supplies, where, seconds, weights_size)
+            seconds, weights_size = measure(self, looks, inputs, executor, where)
+            return plan(self, looks, inputs, where, seconds, weights_size)
         costs = {
             (look.source.name, name): pass_flops(
-                supplies.facts(look.config.model, executor),
-                supplies.lengths(data, look.config.training.max_tokens),
+                inputs.facts(look.config.model, executor),
+                inputs.lengths(data, look.config.training.max_tokens),
             )
             for look in looks
             for name, data in self.data.items()
         }
-        return plan(self, looks, supplies, where, costs, among_others=True)
+        return plan(self, looks, inputs, where, costs, among_others=True)
 
 
-def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) -> PreparedControl:
+def prepare(config: ControlRunConfig, inputs: InputCache, progress: Progress) -> PreparedControl:
     """Find what can be wrong with the input, as far as that shows without a look at the models.
 
     Raises:
@@ -118,14 +123,14 @@ def prepare(config: ControlRunConfig, supplies: Supplies, progress: Progress) ->
     for sentence in broken:
         progress.note(sentence)
     main, auxiliary = _data_of_tasks(config)
-    tasks, other = [supplies.task(data) for data in main], supplies.task(auxiliary)
+    tasks, other = [inputs.task(data) for data in main], inputs.task(auxiliary)
     _check_texts(config, tasks, other)
     _check_names("--tasks", [task.name for task in (*tasks, other)])
     for task in tasks:
         check_possible(techniques, Circumstances(task.train))
-    sources = [supplies.source(one.model) for one in config.models]
+    sources = [inputs.source(one.model) for one in config.models]
     _check_names("--model", [source.name for source in sources])
-    data = {supplies.task(one).name: one for one in (*main, auxiliary)}
+    data = {inputs.task(one).name: one for one in (*main, auxiliary)}
     return PreparedControl(config, techniques, broken, data, other.name, sources)
 
 
@@ -282,7 +287,7 @@ class Look:
 
 
 def look(
-    prepared: PreparedControl, supplies: Supplies, executor: Executor, progress: Progress
+    prepared: PreparedControl, inputs: InputCache, executor: Executor, progress: Progress
 ) -> list[Look]:
     """A look at every model.
 
@@ -290,7 +295,7 @@ def look(
         MemlocError: If a model does not allow what was asked for.
     """
     return [
-        _look(prepared, one, source, supplies.facts(one.model, executor), progress)
+        _look(prepared, one, source, inputs.facts(one.model, executor), progress)
         for one, source in zip(prepared.config.models, prepared.sources, strict=True)
     ]
 
@@ -326,7 +331,7 @@ PassCosts = dict[tuple[str, str], float]
 def measure(
     prepared: PreparedControl,
     looks: Sequence[Look],
-    supplies: Supplies,
+    inputs: InputCache,
     executor: Executor,
     where: dict[str, Any],
 ) -> tuple[PassCosts, int]:
@@ -335,8 +340,8 @@ def measure(
     Raises:
         JobFailed: If a model does not run.
     """
-    data = {name: supplies.data(config) for name, config in prepared.data.items()}
-    planners = _planners(prepared, looks, supplies, where, {})
+    data = {name: inputs.data(config) for name, config in prepared.data.items()}
+    planners = _planners(prepared, looks, inputs, where, {})
     jobs = {
         look.source.name: speed_job(
             planners[look.source.name, prepared.auxiliary].planner.train("frozen", 0, ""),
@@ -360,7 +365,7 @@ def measure(
 def plan(
     prepared: PreparedControl,
     looks: Sequence[Look],
-    supplies: Supplies,
+    inputs: InputCache,
     where: dict[str, Any],
     costs: PassCosts,
     weights_size: int | None = None,
@@ -371,14 +376,14 @@ def plan(
     Args:
         prepared: The benchmark.
         looks: Its models.
-        supplies: Has its data.
+        inputs: Has its data.
         where: See `Job`.
         costs: Of passes.
         weights_size: Bytes of the largest trained model.
         among_others: Titles say all that tells jobs from those of other experiments.
     """
     config, cells = prepared.config, []
-    planners = _planners(prepared, looks, supplies, where, costs, among_others)
+    planners = _planners(prepared, looks, inputs, where, costs, among_others)
     for look in looks:
         model = look.source.name
         for task in prepared.tasks:
@@ -399,7 +404,7 @@ def plan(
 def _planners(
     prepared: PreparedControl,
     looks: Sequence[Look],
-    supplies: Supplies,
+    inputs: InputCache,
     where: dict[str, Any],
     costs: PassCosts,
     among_others: bool = False,
@@ -408,7 +413,7 @@ def _planners(
     return {
         (look.source.name, name): ControlPlanner(
             Planner(
-                supplies.data(data),
+                inputs.data(data),
                 look.config.model,
                 look.source,
                 look.config.training,
@@ -418,7 +423,7 @@ def _planners(
                 shared_label=f" ({look.source.name}, {name})" if among_others else "",
                 pass_cost=costs.get((look.source.name, name), 1.0),
             ),
-            supplies.data(prepared.data[prepared.auxiliary]),
+            inputs.data(prepared.data[prepared.auxiliary]),
             config.control,
             (look.source.name, name),
         )
@@ -429,40 +434,27 @@ def _planners(
 
 def _collect(cells: Sequence[Cell], store: Store) -> dict[str, pd.DataFrame]:
     """The tables of all jobs that are in the store, with the cell in front."""
-    parts: dict[str, list[pd.DataFrame]] = {}
-    seen: set[str] = set()
-
-    def add(name: str, cell: Cell, job: Job, table: pd.DataFrame, **columns: Any) -> None:
-        shared = job.identity.get("state") == "frozen"  # by all cells of a task
-        identity = (
-            *(cell.model, cell.n_layers, cell.task),
-            "" if shared else hidden_name(cell.hidden),
-            job.identity["seed"],
-        )
-        front = dict(zip(CELL, identity, strict=True)) | columns
-        # What a technique calls model is a state of the model here.
-        table = table.rename(columns={"model": "state"})
-        parts.setdefault(name, []).append(
-            pd.concat([pd.DataFrame(front, index=table.index), table], axis=1)
-        )
-
+    parts, seen = TableParts("control"), set()
     for cell in cells:
         for name, job in (cell.jobs.trainings | cell.jobs.techniques).items():
             if job.key in seen or not store.has(*job.artefact):
                 continue
             seen.add(job.key)
             artefact = store.open(*job.artefact)
-            seconds = artefact.manifest["costs"]["seconds"]
-            add("costs", cell, job, pd.DataFrame({"job": [name], "seconds": [seconds]}))
+            shared = job.identity.get("state") == "frozen"  # by all cells of a task
+            hidden = "" if shared else hidden_name(cell.hidden)
+            values = (cell.model, cell.n_layers, cell.task, hidden, job.identity["seed"])
+            of_cell = dict(zip(CELL, values, strict=True))
+            spent = {"job": [name], "seconds": [artefact.manifest["costs"]["seconds"]]}
+            parts.add("costs", pd.DataFrame(spent), **of_cell)
             if name in cell.jobs.trainings:
                 outcome = pd.DataFrame([artefact.json("outcome.json")])
-                add("trainings", cell, job, outcome, state=name)
+                parts.add("trainings", outcome, **of_cell, state=name)
                 for file in ("history", "attempts"):
-                    add(file, cell, job, artefact.table(f"{file}.parquet"), state=name)
-            for file in KEPT:
-                if f"{file}.parquet" in artefact.manifest["files"]:
-                    add(file, cell, job, artefact.table(f"{file}.parquet"))
-    tables = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+                    parts.add(file, artefact.table(f"{file}.parquet"), **of_cell, state=name)
+            else:
+                parts.add_result(artefact, **of_cell)
+    tables = parts.joined()
     if "layers" in tables:
         tables["accuracy"] = accuracy_table(tables["layers"])
     if "gradients" in tables:

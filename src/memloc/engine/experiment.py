@@ -12,16 +12,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
+from memloc import tables
 from memloc.analysis.windows import chosen_windows
 from memloc.config import RunConfig
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
 from memloc.engine.executor import Executor
-from memloc.engine.generalise import HalfSplits, collect_splits, further_rounds
+from memloc.engine.half_splits import HalfSplits, collect_splits, further_rounds
+from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
 from memloc.engine.over_time import (
@@ -34,11 +36,11 @@ from memloc.engine.plan import RunPlan, model_job, plan_run
 from memloc.engine.progress import Progress
 from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
-from memloc.engine.supplies import Supplies
 from memloc.models.names import ModelSource
 from memloc.techniques import (
     Circumstances,
     Technique,
+    all_tables,
     check_possible,
     check_unit,
     make_usable,
@@ -46,8 +48,6 @@ from memloc.techniques import (
     possible_explanations,
     settings_of,
 )
-
-Kind = Literal["run", "localise", "control"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Findings:
         seconds: What it took.
     """
 
-    kind: Kind
+    kind: tables.Experiment
     name: str
     tables: dict[str, pd.DataFrame]
     settings: dict[str, Any]
@@ -89,7 +89,7 @@ class Prepared(ABC):
     @abstractmethod
     def plan(
         self,
-        supplies: Supplies,
+        inputs: InputCache,
         executor: Executor,
         where: dict[str, Any],
         progress: Progress,
@@ -98,7 +98,7 @@ class Prepared(ABC):
         """What there is to compute.
 
         Args:
-            supplies: Has data and models.
+            inputs: Has data and models.
             executor: For a look at the models.
             where: See `Job`.
             progress: Is told what the user should know.
@@ -140,7 +140,7 @@ class Planned(ABC):
 
 
 def carry_out(
-    prepare: Callable[[Supplies], Prepared],
+    prepare: Callable[[InputCache], Prepared],
     store: Store,
     progress: Progress,
     device: str,
@@ -163,12 +163,12 @@ def carry_out(
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     started = time.perf_counter()
-    supplies = Supplies(store)
-    prepared = prepare(supplies)
+    inputs = InputCache(store)
+    prepared = prepare(inputs)
     store.check_writable()
     where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
     with LocalExecutor(store, workers) as executor:
-        planned = prepared.plan(supplies, executor, where, progress)
+        planned = prepared.plan(inputs, executor, where, progress)
         notice = planned.notice(store, workers)
         if notice is not None:
             progress.note(notice)
@@ -229,7 +229,7 @@ class PreparedRun(Prepared):
 
     def plan(
         self,
-        supplies: Supplies,
+        inputs: InputCache,
         executor: Executor,
         where: dict[str, Any],
         progress: Progress,
@@ -237,17 +237,17 @@ class PreparedRun(Prepared):
     ) -> PlannedRun:
         """See `Prepared`."""
         config, task = self.config, self.task
-        facts = supplies.facts(config.model, executor)
+        facts = inputs.facts(config.model, executor)
         n_layers = int(facts["layers"])
         chosen_windows(n_layers, config.windows.sizes)
         there = Circumstances(task.train, facts["pooling"])
         check_possible(self.techniques, there)
         check_unit(self.techniques, config.windows.unit, facts.get("unit_problem"))
         explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
-        data = supplies.data(config.data)
+        data = inputs.data(config.data)
         cost = 1.0
         if label:
-            cost = pass_flops(facts, supplies.lengths(config.data, config.training.max_tokens))
+            cost = pass_flops(facts, inputs.lengths(config.data, config.training.max_tokens))
         at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
         if config.checkpoints is not None:
             at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)
@@ -262,14 +262,14 @@ class PreparedRun(Prepared):
             label,
             cost,
             at_checkpoints,
-            lambda artefact: supplies.store.has(*artefact),
+            lambda artefact: inputs.store.has(*artefact),
         )
         wanted = config.generalisation
         halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
         return PlannedRun(self, facts, plan, unexplained, halves)
 
 
-def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> PreparedRun:
+def prepare(config: RunConfig, inputs: InputCache, progress: Progress) -> PreparedRun:
     """Find what can be wrong with the input of a run.
 
     Raises:
@@ -280,12 +280,12 @@ def prepare(config: RunConfig, supplies: Supplies, progress: Progress) -> Prepar
     config = config.replace(techniques={**settings_of(techniques), **explaining})
     for sentence in broken:
         progress.note(sentence)
-    task = supplies.task(config.data)
+    task = inputs.task(config.data)
     if config.data.binarise and not task.binarised:
         progress.note(f"{task.name!r} has two classes anyway, so --binarise changes nothing")
         # The result is that of a run without it, and must not pass for a binarised one.
         config = config.replace(data=config.data.replace(binarise=False))
-    source = supplies.source(config.model)
+    source = inputs.source(config.model)
     check_possible(techniques, Circumstances(task.train))
     return PreparedRun(config, techniques, task, source, broken)
 
@@ -328,14 +328,14 @@ class PlannedRun(Planned):
         """See `Planned`."""
         config, task, source = (getattr(self.prepared, n) for n in ("config", "task", "source"))
         failures = check_failures(self.plan, self.jobs, outcome)
-        tables = collect(self.plan, store, task)
+        found = collect(self.plan, store, task)
         halves = self.halves
-        generalisation = None if halves is None else collect_splits(halves, store, tables)
+        generalisation = None if halves is None else collect_splits(halves, store, found)
         key = key_of("run", [job.key for job in self.jobs])
         return Findings(
             "run",
             f"{task.name[:60]}-{source.name[:60]}-{key[:8]}",
-            tables,
+            found,
             config.model_dump(mode="json"),
             {
                 "model": source.name,
@@ -376,64 +376,92 @@ def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list
     return sentences
 
 
-def collect(plan: RunPlan, store: Store, task: Task) -> dict[str, pd.DataFrame]:
-    """The tables of all jobs that are in the store, with the seed in front."""
-    parts: dict[str, list[pd.DataFrame]] = {}
+class TableParts:
+    """Tables that are put together from the results of many jobs.
 
-    def add(name: str, seed: int, table: pd.DataFrame, **columns: Any) -> None:
-        front = {"seed": seed, **columns}
-        parts.setdefault(name, []).append(
-            pd.concat([pd.DataFrame(front, index=table.index), table], axis=1)
-        )
+    Args:
+        experiment: Decides which columns stand in front.
+    """
 
-    outcomes = []
+    def __init__(self, experiment: tables.Experiment) -> None:
+        self.experiment, self.known = experiment, all_tables()
+        self.parts: dict[str, list[pd.DataFrame]] = {}
+
+    def add(self, name: str, rows: pd.DataFrame, **front: Any) -> None:
+        """A part of a table.
+
+        Args:
+            name: Of the table.
+            rows: The part.
+            front: Columns to put in front, such as the seed, which `localise` does without.
+        """
+        if self.experiment == "localise":
+            front.pop("seed", None)
+        renamed = rows.rename(columns=tables.RENAMED.get(self.experiment, {}))
+        columns = pd.DataFrame(front, index=rows.index)
+        self.parts.setdefault(name, []).append(pd.concat([columns, renamed], axis=1))
+
+    def add_result(self, artefact: Any, **front: Any) -> None:
+        """All tables of a technique or an explanation, as far as the experiment keeps them."""
+        for file in artefact.manifest["files"]:
+            name = file.removesuffix(".parquet")
+            schema = self.known.get(name)
+            if self.experiment in (("run", "localise") if schema is None else schema.of):
+                self.add(name, artefact.table(file), **front)
+
+    def joined(self) -> dict[str, pd.DataFrame]:
+        """All tables; what is declared for them is checked."""
+        found = {
+            name: pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+            for name, parts in self.parts.items()
+        }
+        return {
+            name: self.known[name].frame(table, self.experiment) if name in self.known else table
+            for name, table in found.items()
+        }
+
+
+def collect(
+    plan: RunPlan, store: Store, task: Task, experiment: tables.Experiment = "run"
+) -> dict[str, pd.DataFrame]:
+    """The tables of all jobs that are in the store."""
+    parts, costs = TableParts(experiment), []
+
+    def count(seed: int, job: str, spent: dict[str, Any], epoch: Any = None) -> None:
+        found = {key: spent.get(key) for key in ("seconds", "peak_memory_bytes", "block_passes")}
+        costs.append({"seed": seed, "job": job, "memorised_epoch": epoch, **found})
+
     for jobs in plan.seeds:
         trainings = dict(jobs.trainings)
         if plan.frozen is not None and jobs is plan.seeds[0]:
             trainings["frozen"] = plan.frozen
         for state, job in trainings.items():
             if store.has(*job.artefact):
-                seed = job.identity["seed"]
-                artefact = store.open(*job.artefact)
-                add("history", seed, artefact.table("history.parquet"), state=state)
-                outcomes.append(
-                    _outcome(seed, state, artefact.manifest, artefact.json("outcome.json"))
-                )
+                seed, artefact = job.identity["seed"], store.open(*job.artefact)
+                parts.add("history", artefact.table("history.parquet"), seed=seed, state=state)
+                epoch = artefact.json("outcome.json").get("memorised_epoch")
+                count(seed, state, artefact.manifest["costs"], epoch)
         for job in jobs.parts:
             shared = jobs is not plan.seeds[0] and job in plan.seeds[0].parts
             if job.kind == "states" and not shared and store.has(*job.artefact):
-                manifest = store.open(*job.artefact).manifest
-                outcomes.append(_outcome(jobs.seed, f"states:{job.identity['role']}", manifest, {}))
+                spent = store.open(*job.artefact).manifest["costs"]
+                count(jobs.seed, f"states:{job.identity['role']}", spent)
         for name, job in (jobs.techniques | jobs.explanations).items():
             if store.has(*job.artefact):
                 artefact = store.open(*job.artefact)
-                outcomes.append(_outcome(jobs.seed, name, artefact.manifest, {}))
-                for file in artefact.manifest["files"]:
-                    add(file.removesuffix(".parquet"), jobs.seed, artefact.table(file))
-    for seed, costs in checkpoint_costs(plan, store):
-        outcomes.append(_outcome(seed, "checkpoints", {"costs": costs}, {}))
-    tables = {
-        name: pd.concat([part for part in of_name if len(part)] or of_name[:1], ignore_index=True)
-        for name, of_name in parts.items()
-    }
-    if "examples" in tables:
-        tables["examples"] = with_texts(tables["examples"], task.train, task.labels)
-    tables["costs"] = pd.DataFrame(outcomes)
-    return tables | collect_checkpoints(plan, store, tables.get("history"))
-
-
-def _outcome(
-    seed: int, job: str, manifest: dict[str, Any], outcome: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "seed": seed,
-        "job": job,
-        "memorised_epoch": outcome.get("memorised_epoch"),
-        **{
-            name: manifest["costs"].get(name)
-            for name in ("seconds", "peak_memory_bytes", "block_passes")
-        },
-    }
+                count(jobs.seed, name, artefact.manifest["costs"])
+                parts.add_result(artefact, seed=jobs.seed)
+    for seed, spent in checkpoint_costs(plan, store):
+        count(seed, "checkpoints", spent)
+    if "examples" in parts.parts:
+        parts.parts["examples"] = [
+            with_texts(part, task.train, task.labels) for part in parts.parts["examples"]
+        ]
+    if costs:
+        seeds = [row.pop("seed") for row in costs]
+        parts.add("costs", pd.DataFrame(costs), seed=seeds)
+    found = parts.joined()
+    return found | collect_checkpoints(plan, store, found.get("history"))
 
 
 def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

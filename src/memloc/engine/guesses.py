@@ -1,4 +1,4 @@
-"""Supplies for a dry run: what cannot be had is replaced by what is known about it.
+"""InputCache for a dry run: what cannot be had is replaced by what is known about it.
 
 The paper's tasks and models have known sizes, so their jobs can be counted without them. What is in
 the store for them cannot be told, as keys of jobs depend on the content.
@@ -16,8 +16,8 @@ from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
 from memloc.engine.executor import Executor
+from memloc.engine.input_cache import InputCache
 from memloc.engine.store.store import Store, key_of
-from memloc.engine.supplies import Supplies
 from memloc.errors import DataError, ModelError
 from memloc.models.names import ModelSource, find_known
 
@@ -25,8 +25,8 @@ UNKNOWN = "unknown:"
 """Begins the fingerprints of models and the keys of data that are not here."""
 
 
-class Guesses(Supplies):
-    """As `Supplies`, but nothing of the paper is ever missing."""
+class Guesses(InputCache):
+    """As `InputCache`, but nothing of the paper is ever missing."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

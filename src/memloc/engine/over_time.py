@@ -17,6 +17,7 @@ from memloc.analysis.over_time import (
 from memloc.config import TechniqueSettings
 from memloc.engine.job import Job
 from memloc.engine.plan import RunPlan
+from memloc.tables import CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS, CHECKPOINTS
 from memloc.techniques import Circumstances, Technique, find, make, names, possible_explanations
 
 if TYPE_CHECKING:
@@ -118,11 +119,12 @@ def collect_checkpoints(
             found.append(Examined(jobs.seed, epoch, accuracy, **joined))
     if not found:
         return {}
-    return {
-        "checkpoints": checkpoint_table(found),
-        "checkpoint_layers": checkpoint_layer_table(found),
-        "checkpoint_windows": checkpoint_window_table(found),
-    }
+    made = (
+        (CHECKPOINTS, checkpoint_table(found)),
+        (CHECKPOINT_LAYERS, checkpoint_layer_table(found)),
+        (CHECKPOINT_WINDOWS, checkpoint_window_table(found)),
+    )
+    return {schema.name: schema.frame(table, "run") for schema, table in made}
 
 
 def checkpoint_costs(plan: RunPlan, store: Store) -> list[tuple[int, dict[str, float]]]:

@@ -23,7 +23,8 @@ from memloc.engine import control, experiment
 from memloc.engine.choose import check_executor, make_executor
 from memloc.engine.device import pick_device
 from memloc.engine.executor import Executor
-from memloc.engine.generalise import REPAIRS, further_rounds
+from memloc.engine.half_splits import REPAIRS, further_rounds
+from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
 from memloc.engine.journal import Journal
 from memloc.engine.local import LocalExecutor
@@ -32,7 +33,6 @@ from memloc.engine.progress import Progress, Silent
 from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import DamagedArtefact, Store
-from memloc.engine.supplies import Supplies
 from memloc.engine.sweep_config import Sweep, SweepCell
 from memloc.errors import MemlocError, StoreError, suggest
 
@@ -97,13 +97,13 @@ class PlannedSweep:
         sweep: What was asked for.
         runs: The runs, with what distinguishes each.
         benchmark: The control benchmark.
-        supplies: What they work on.
+        inputs: What they work on.
     """
 
     sweep: Sweep
     runs: list[tuple[str, experiment.PlannedRun]]
     benchmark: control.PlannedControl | None
-    supplies: Supplies
+    inputs: InputCache
 
     @property
     def jobs(self) -> list[Job]:
@@ -118,7 +118,7 @@ class PlannedSweep:
 
 
 def plan_sweep(
-    sweep: Sweep, store: Store, progress: Progress, supplies: Supplies | None = None
+    sweep: Sweep, store: Store, progress: Progress, inputs: InputCache | None = None
 ) -> PlannedSweep:
     """Prepare and plan everything.
 
@@ -126,34 +126,34 @@ def plan_sweep(
         sweep: What to do.
         store: Where results go; data and facts about models go there now.
         progress: Is told what the user should know.
-        supplies: Where data and models come from.
+        inputs: Where data and models come from.
 
     Raises:
         MemlocError: If something that was asked for is not possible; the message says in which run.
     """
-    supplies = supplies or Supplies(store)
+    inputs = inputs or InputCache(store)
     prepared = [
-        _told(label, partial(experiment.prepare, cell.config, supplies, progress))
+        _told(label, partial(experiment.prepare, cell.config, inputs, progress))
         for label, cell in _labelled(sweep.cells)
     ]
     benchmark = None
     if sweep.control is not None:
-        benchmark = _told(CONTROL, partial(control.prepare, sweep.control, supplies, progress))
+        benchmark = _told(CONTROL, partial(control.prepare, sweep.control, inputs, progress))
     where = sweep.execution.where(_device(sweep.execution))
     store.check_writable()
     with LocalExecutor(store, 1) as here:
         runs = [
             (
                 label,
-                _told(label, partial(run.plan, supplies, here, where, progress, f" ({label})")),
+                _told(label, partial(run.plan, inputs, here, where, progress, f" ({label})")),
             )
             for (label, _), run in zip(_labelled(sweep.cells), prepared, strict=True)
         ]
         controlled = None
         if benchmark is not None:
-            step = partial(benchmark.plan, supplies, here, where, progress, f" ({CONTROL})")
+            step = partial(benchmark.plan, inputs, here, where, progress, f" ({CONTROL})")
             controlled = _told(CONTROL, step)
-    return PlannedSweep(sweep, runs, controlled, supplies)
+    return PlannedSweep(sweep, runs, controlled, inputs)
 
 
 def _labelled(cells: Sequence[SweepCell]) -> list[tuple[str, SweepCell]]:
@@ -206,8 +206,8 @@ def run_sweep(
     progress = progress or Silent()
     check_executor(sweep.execution)
     store = Store(runs / "store")
-    supplies = Supplies(store)
-    planned = plan_sweep(sweep, store, progress, supplies)
+    inputs = InputCache(store)
+    planned = plan_sweep(sweep, store, progress, inputs)
     jobs = planned.jobs
     folder = runs / "sweeps" / sweep.name
     about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
@@ -222,7 +222,7 @@ def run_sweep(
             jobs = planned.jobs
             write_plan(folder, jobs, about)
         outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-        finisher = _Finisher(supplies, executor, outcome, progress, on_finished)
+        finisher = _Finisher(inputs, executor, outcome, progress, on_finished)
         rows = [finisher.run(label, run) for label, run in planned.runs]
         for row, (task, model) in zip(rows, _short_names(sweep.cells), strict=True):
             for key, name in (("task", task), ("model", model)):
@@ -256,7 +256,7 @@ class _Finisher:
     """Finishes every experiment, whatever became of the others; computes anew what is damaged.
 
     Args:
-        supplies: Has the data.
+        inputs: Has the data.
         executor: Computes anew.
         outcome: What became of all jobs.
         progress: Is told what the user should know.
@@ -265,13 +265,13 @@ class _Finisher:
 
     def __init__(
         self,
-        supplies: Supplies,
+        inputs: InputCache,
         executor: Executor,
         outcome: Outcome,
         progress: Progress,
         on_finished: OnFinished,
     ) -> None:
-        self.supplies, self.executor, self.outcome = supplies, executor, outcome
+        self.inputs, self.executor, self.outcome = inputs, executor, outcome
         self.progress, self.on_finished = progress, on_finished
         self.others: list[str] = []
         """What went wrong beside jobs."""
@@ -308,7 +308,7 @@ class _Finisher:
                 return self.on_finished(planned.collect(self.executor.store, self.outcome))
             except DamagedArtefact as error:
                 self.progress.note(str(error).split(";")[0] + "; it is computed anew")
-                self.supplies.write_again()
+                self.inputs.write_again()
                 again = self.executor.execute(planned.jobs, self.progress)
                 self.outcome = Outcome(
                     self.outcome.computed + again.computed, {**self.outcome.failed, **again.failed}

@@ -47,8 +47,8 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
     """
     progress = progress or Silent()
     store = Store(runs / "store")
-    supplies = Guesses(store)
-    planned = plan_sweep(sweep, store, progress, supplies)
+    inputs = Guesses(store)
+    planned = plan_sweep(sweep, store, progress, inputs)
     jobs = planned.jobs
     waiting = [job for job in jobs if not store.has(*job.artefact)]
     estimator = _estimator(planned, store, waiting)
@@ -72,7 +72,7 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         "measured": sum(row["measured"] for row in rows),
         "workers": _workers(sweep.execution),
         "executor": sweep.execution.executor,
-        "not_known": _not_known(waiting, estimator, supplies, failed),
+        "not_known": _not_known(waiting, estimator, inputs, failed),
     }
 
 
@@ -86,18 +86,18 @@ def _workers(execution: ExecutionConfig) -> int | None:
 
 
 def _estimator(planned: PlannedSweep, store: Store, waiting: Sequence[Job]) -> Estimator:
-    supplies = planned.supplies
+    inputs = planned.inputs
     models = [run.prepared.config.model for _, run in planned.runs]
     if planned.benchmark is not None:
         models += [one.model for one in planned.benchmark.prepared.config.models]
     with LocalExecutor(store, 1) as here:
         facts = {
-            supplies.source(model).fingerprint: supplies.facts(model, here)
+            inputs.source(model).fingerprint: inputs.facts(model, here)
             for model in dict.fromkeys(models)
         }
     history = History(store, {f: v for f, v in facts.items() if not f.startswith(UNKNOWN)})
     history.look(list(dict.fromkeys(job.kind for job in waiting)))
-    return Estimator(history, facts, supplies.sizes())
+    return Estimator(history, facts, inputs.sizes())
 
 
 def _measure(estimator: Estimator, store: Store, waiting: Sequence[Job]) -> dict[str, str]:
@@ -149,13 +149,13 @@ def _row(
 
 
 def _not_known(
-    waiting: Sequence[Job], estimator: Estimator, supplies: Guesses, failed: dict[str, str]
+    waiting: Sequence[Job], estimator: Estimator, inputs: Guesses, failed: dict[str, str]
 ) -> list[str]:
     """Sentences on what is not known, and why."""
     reasons: dict[str, list[Job]] = {}
     for job in waiting:
         model = job.where["source"]["name"]
-        if model in supplies.missing_models:
+        if model in inputs.missing_models:
             why = f"{model} is not here"
         elif not _is_here(job):
             why = f"data for {model} are not here"
@@ -171,8 +171,8 @@ def _not_known(
             f"the time of {len(jobs):,} job{'s' * (len(jobs) != 1)} ({kinds}), as {why}"
         )
     absent = {
-        "models": supplies.missing_models,
-        "tasks": supplies.missing_tasks,
+        "models": inputs.missing_models,
+        "tasks": inputs.missing_tasks,
     }
     for what, missing in absent.items():
         if missing:

@@ -12,6 +12,7 @@ rights. Importing this package, or asking what a technique declares, imports not
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,6 +24,7 @@ from typing import Any, get_args
 from memloc.config import DEFAULT_TECHNIQUES, Unit
 from memloc.errors import MemlocError, nearest, suggest
 from memloc.models.names import SWAPPED_HALVES, Role
+from memloc.tables import SHARED, Table
 from memloc.techniques.base import (
     Circumstances,
     Context,
@@ -181,6 +183,16 @@ def origin(name: str) -> str | None:
         return _registered[name].__module__
     point = _plugins()[name]
     return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def all_tables() -> dict[str, Table]:
+    """The tables of all techniques and explanations that can be imported, and the shared ones."""
+    found = {table.name: table for table in SHARED}
+    for kind in get_args(Kind):
+        for name in names(kind):
+            with contextlib.suppress(PluginFailed):
+                found |= {table.name: table for table in find(name).tables}
+    return found
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Technique:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from memloc.config import Settings, TrainingConfig, Windows
 from memloc.errors import ConfigError, MemlocError
 from memloc.models.names import Role, StatesOf
+from memloc.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -186,8 +187,8 @@ class Technique:
     """Models whose layers it trains, which takes full precision."""
     at_checkpoints: ClassVar[bool] = False
     """Whether a run that looks at checkpoints of the training applies it to them."""
-    tables: ClassVar[tuple[str, ...]] = ()
-    """Names of the tables that it alone writes (`LocalisationResult.details`)."""
+    tables: ClassVar[tuple[Table, ...]] = ()
+    """What it writes beside the usual tables (`LocalisationResult.details`)."""
     colour: ClassVar[str | None] = None
     """Of its lines and points in figures, as #RRGGBB; None leaves the choice to them."""
     marker: ClassVar[str | None] = None

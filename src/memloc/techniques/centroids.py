@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memloc.errors import DataError
 from memloc.models.names import SWAPPED_HALVES, StatesOf
+from memloc.tables import EVENTS, EXAMPLE, LABEL, LAYER, ORIGINAL, STATE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
     Context,
@@ -19,7 +20,52 @@ class Centroids(Explanation):
     name = "centroids"
     needs = ("states:memorised", "states:bottom_swapped", "states:top_swapped")
     at_checkpoints = True
-    tables = ("centroids", "trajectories", "events", "crossings", "pairs")
+    tables = (
+        Table(
+            "centroids",
+            "where noisy examples and both classes are between the two class means",
+            {
+                "model": STATE,
+                "layer": LAYER,
+                "group": Column("str", "noisy, class_a (the new class) or class_b (the old one)"),
+                "count": Column("int64", "examples in the group"),
+                "mean": Column("float64", "mean position: 0 is the new class, 1 the old one"),
+                "low": Column("float64", "lower end of the middle 75%"),
+                "high": Column("float64", "upper end of the middle 75%"),
+            },
+        ),
+        Table(
+            "trajectories",
+            "the way of every noisy example through the layers",
+            {
+                "model": STATE,
+                "example": EXAMPLE,
+                "layer": LAYER,
+                "position": Column("float64", "0 is the new class, 1 the old one"),
+            },
+        ),
+        EVENTS,
+        Table(
+            "crossings",
+            "where every noisy example changes sides",
+            {
+                "example": EXAMPLE,
+                "crossing": Column("Int64", "from this layer on it is nearer to the new class"),
+                "largest_step_layer": Column("Int64", "the layer of its largest step"),
+                "largest_step": Column("float64", "that step, as a share of its way"),
+            },
+        ),
+        Table(
+            "pairs",
+            "every ordered pair of classes",
+            {
+                "label": LABEL,
+                "original_label": ORIGINAL,
+                "noisy": Column("int64", "noisy examples"),
+                "used": Column("bool", "whether there are enough examples to use them"),
+            },
+        ),
+    )
 
     def obstacle(self, there: Circumstances) -> str | None:
         """There must be clean examples of both classes of noisy ones."""

@@ -24,6 +24,7 @@ from pydantic import Field
 
 from memloc.config import Norm, Objective, Settings
 from memloc.models.names import Role
+from memloc.tables import EXAMPLE, LAYER, STATE, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
     LocalisationResult,
@@ -65,7 +66,32 @@ class Gradients(Technique):
     needs_if: ClassVar = {"frozen": "divide_by_frozen"}
     without_effect = ("per_example",)
     uses_unit = True
-    tables = ("gradients", "example_gradients")
+    tables = (
+        Table(
+            "gradients",
+            "norms of mean gradients",
+            {
+                "technique": TECHNIQUE,
+                "model": STATE,
+                "gradient": Column("str", "noisy, clean, or their difference"),
+                "kind": Column("str", "L1 or L2"),
+                "layer": LAYER,
+                "norm": Column("float64", "the norm over all parameters of the layer"),
+            },
+            of=("run", "localise", "control"),
+        ),
+        Table(
+            "example_gradients",
+            "weights of the layers by the gradient of one noisy example",
+            {
+                "technique": TECHNIQUE,
+                "example": EXAMPLE,
+                "layer": LAYER,
+                "weight": Column("float64", "its weight"),
+            },
+            condition="gradients.per_example",
+        ),
+    )
     colour, marker = "#009E73", "D"
 
     def cost(self, n_layers: int) -> float:

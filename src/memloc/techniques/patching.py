@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
     Context,
@@ -44,7 +45,29 @@ class Patching(Technique):
 
     name = "patching"
     needs = ("memorised", "original")
-    tables = ("patching", "example_patching")
+    tables = (
+        Table(
+            "patching",
+            "how often patching a layer flips the answer",
+            {
+                "technique": TECHNIQUE,
+                "direction": Column("str", "which model's state is put into the other"),
+                "layer": LAYER,
+                "flipped": Column("float64", "share of the examples"),
+            },
+        ),
+        Table(
+            "example_patching",
+            "the same for every noisy example",
+            {
+                "technique": TECHNIQUE,
+                "direction": Column("str", "which model's state is put into the other"),
+                "example": EXAMPLE,
+                "expected": Column("bool", "whether the model gives the expected answer before"),
+                "first_layer": Column("Int64", "the first layer that flips it"),
+            },
+        ),
+    )
     colour, marker = "#56B4E9", "P"
 
     def obstacle(self, there: Circumstances) -> str | None:

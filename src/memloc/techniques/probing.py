@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from memloc.config import MOST_EPOCHS, Settings
+from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
     Explanation,
@@ -65,7 +66,23 @@ class Probing(Technique):
     needs = ("states:memorised", "states:pretrained")
     smallest_group = SMALLEST_GROUP
     at_checkpoints = True
-    tables = ("probes",)
+    tables = (
+        Table(
+            "probes",
+            "every probe",
+            {
+                "technique": TECHNIQUE,
+                "probe": Column("str", "mlp or linear"),
+                "model": STATE,
+                "layer": Column("int64", "the layer; 0 is before the first"),
+                "probe_seed": Column("int64", "seed of the probe"),
+                "f1": Column("float64", "F1 of the noisy class on examples it has not seen"),
+                "validation_f1": Column("float64", "F1 by which its epoch was chosen"),
+                "epoch": Column("Int64", "that epoch"),
+            },
+            of=("run", "localise", "control"),
+        ),
+    )
     colour, marker = "#CC79A7", "^"
 
     def cost(self, n_layers: int) -> float:
@@ -157,7 +174,23 @@ class ClassProbes(Explanation):
     settings_from = "probing"
     needs = ("states:memorised",)
     smallest_group = SMALLEST_GROUP
-    tables = ("class_probes", "events")
+    tables = (
+        Table(
+            "class_probes",
+            "every probe for the class",
+            {
+                "labels": Column("str", "which labels it learns: original or perturbed"),
+                "layer": LAYER,
+                "probe_seed": Column("int64", "seed of the probe"),
+                "noisy_f1": Column("float64", "macro F1 on noisy examples"),
+                "clean_f1": Column("float64", "macro F1 on clean examples"),
+                "guessing_f1": Column("float64", "macro F1 of guessing"),
+                "validation_f1": Column("float64", "macro F1 by which its epoch was chosen"),
+                "epoch": Column("int64", "that epoch"),
+            },
+        ),
+        EVENTS,
+    )
 
     def cost(self, n_layers: int) -> float:
         """Probes of both kinds of labels."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from memloc.config import MOST_EPOCHS, RetrainedTail, Settings
+from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
     LocalisationResult,
@@ -67,7 +68,30 @@ class Retraining(Technique):
     uses_windows = uses_unit = True
     windowed = True
     holds_out_clean = True
-    tables = ("retraining", "failures")
+    tables = (
+        Table(
+            "retraining",
+            "every epoch of the training of a window",
+            {
+                "technique": TECHNIQUE,
+                "first_layer": FIRST,
+                "last_layer": LAST,
+                "epoch": EPOCH,
+                "loss": Column("float64", "mean training loss"),
+            },
+        ),
+        Table(
+            "failures",
+            "windows that could not be retrained",
+            {
+                "technique": TECHNIQUE,
+                "first_layer": FIRST,
+                "last_layer": LAST,
+                "reason": Column("str", "why"),
+            },
+            of=("run", "localise", "control"),
+        ),
+    )
     colour, marker = "#D55E00", "s"
 
     def cost(self, n_layers: int) -> float:

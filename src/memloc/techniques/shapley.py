@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from memloc.config import Settings
+from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
 from memloc.techniques.base import Context, LocalisationResult, Report, Technique
 
 if TYPE_CHECKING:
@@ -46,7 +47,29 @@ class Shapley(Technique):
     name = "shapley"
     needs = ("memorised", "original")
     uses_unit = True
-    tables = ("shapley", "example_shapley")
+    tables = (
+        Table(
+            "shapley",
+            "the Shapley value of every layer",
+            {
+                "technique": TECHNIQUE,
+                "layer": LAYER,
+                "value": Column("float64", "share of noisy examples that it undoes"),
+                "standard_error": Column("float64", "of the value; 0 if it is exact"),
+                "orders": Column("int64", "orders of the layers that were drawn"),
+            },
+        ),
+        Table(
+            "example_shapley",
+            "the same for every noisy example",
+            {
+                "technique": TECHNIQUE,
+                "example": EXAMPLE,
+                "layer": LAYER,
+                "value": Column("float64", "its part in undoing the example"),
+            },
+        ),
+    )
     colour, marker = "#E69F00", "v"
 
     def cost(self, n_layers: int) -> float:

@@ -23,6 +23,7 @@ from memloc.engine.job import Job
 from memloc.engine.progress import Progress
 from memloc.engine.queue import Artefact, Outcome
 from memloc.engine.store.store import DamagedArtefact, Store
+from memloc.tables import COSTS, MEMORISATION_MAP
 
 FIRST_ROUND, NEXT_ROUND = 10, 5
 """Splits before it is asked whether they are enough, and between two such questions."""
@@ -131,9 +132,9 @@ def collect_splits(
     splits = read_splits(store, jobs, task)
     if not len(splits.inside):
         return None
-    columns = ["example", "label", "original_label", "noisy"]
-    table = pd.concat([task.train[columns], memorisation_map(splits)], axis=1)
-    tables["memorisation_map"] = table
+    known = [name for name in MEMORISATION_MAP.columns if name in task.train]
+    table = pd.concat([task.train[known], memorisation_map(splits)], axis=1)
+    tables[MEMORISATION_MAP.name] = table = MEMORISATION_MAP.frame(table)
     spent = [store.open(*j.artefact).manifest["costs"] for j in jobs if store.has(*j.artefact)]
     row = {
         "seed": jobs[0].identity["seed"],
@@ -141,7 +142,8 @@ def collect_splits(
         "seconds": round(sum(cost["seconds"] for cost in spent), 3),
         "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
     }
-    tables["costs"] = pd.concat([tables["costs"], pd.DataFrame([row])], ignore_index=True)
+    costs = pd.concat([tables["costs"], pd.DataFrame([row])], ignore_index=True)
+    tables["costs"] = COSTS.frame(costs, "run")
     return summarise(splits, table)
 
 

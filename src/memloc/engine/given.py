@@ -31,12 +31,12 @@ from memloc.engine.experiment import (
     describe,
     made_from,
 )
+from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
 from memloc.engine.plan import FROZEN_SEED, Planner, RunPlan
 from memloc.engine.progress import Progress
 from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store
-from memloc.engine.supplies import Supplies
 from memloc.engine.tasks import write_task
 from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel
@@ -139,7 +139,7 @@ class PreparedGiven(Prepared):
 
     def plan(
         self,
-        supplies: Supplies,
+        inputs: InputCache,
         executor: Executor,
         where: dict[str, Any],
         progress: Progress,
@@ -154,7 +154,7 @@ class PreparedGiven(Prepared):
         }
         pretrained = given.pretrained or given.memorised
         planner = Planner(
-            write_task(supplies.store, self.task),
+            write_task(inputs.store, self.task),
             pretrained,
             resolve(pretrained),
             config.training,
@@ -187,10 +187,7 @@ class PlannedGiven(Planned):
         """See `Planned`."""
         prepared, jobs = self.prepared, self.jobs
         failures = check_failures(self.plan, jobs, outcome)
-        tables = {
-            name: table.drop(columns="seed")
-            for name, table in collect(self.plan, store, prepared.task).items()
-        }
+        tables = collect(self.plan, store, prepared.task, "localise")
         about = describe(prepared.task)
         return Findings(
             "localise",

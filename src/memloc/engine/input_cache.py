@@ -19,7 +19,7 @@ from memloc.engine.tasks import write_task
 from memloc.models.names import ModelSource, resolve
 
 
-class Supplies:
+class InputCache:
     """What experiments are made of, by its configuration.
 
     Args:
