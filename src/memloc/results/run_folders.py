@@ -236,7 +236,7 @@ def _of_a_run(settings: dict[str, Any]) -> bool:
 
 
 def _of_localise(settings: dict[str, Any]) -> bool:
-    return isinstance(settings.get("data"), str) and "memorised" in settings
+    return "memorised" in settings and "data" in settings
 
 
 def _read_run(place: Path, settings: dict[str, Any], keys: Mapping[str, type]) -> RunFolder:
