@@ -23,7 +23,7 @@ from memloc.config import (
 )
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.engine.experiment import run
-from memloc.engine.progress import LogProgress
+from memloc.engine.progress import LogLines, Progress
 from memloc.models.names import known_training
 
 
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     arguments = parser.parse_args()
     console = Console(width=80, highlight=False)
-    progress = LogProgress(Console(stderr=True))
+    progress = Progress(LogLines())
     lines = []
     for task in arguments.tasks.split(","):
         results = []

@@ -5,11 +5,9 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-from rich.console import Console
-
 from memloc.api.experiments import run
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
-from memloc.engine.progress import LogProgress
+from memloc.engine.progress import LogLines, Progress
 from memloc.results.binarised import compare_binarised
 from memloc.results.grid import read_grid
 
@@ -27,7 +25,7 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
             techniques={"swapping": {}},
             explain=False,
         )
-        found = run(config, runs, workers=1, progress=LogProgress(Console(file=stream)))
+        found = run(config, runs, workers=1, progress=Progress(LogLines(stream)))
         assert found.folder is not None
         return found.folder
 
@@ -36,7 +34,7 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
     assert "two classes anyway" not in stream.getvalue()
     reviews = result("reviews", False)
     assert result("reviews", True) == reviews
-    assert "Note: 'reviews' has two classes anyway, so --binarise changes nothing" in (
+    assert "note: 'reviews' has two classes anyway, so --binarise changes nothing" in (
         stream.getvalue()
     )
     found = compare_binarised(runs)

@@ -51,6 +51,7 @@ class Recorder(Silent):
     """What was computed, and what was said."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.started: list = []
         self.notes: list[str] = []
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from memloc.engine.sweep_file.words import in_settings
 
 from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
 from memloc.engine.kinds import KINDS
+from memloc.engine.progress import KIND_WORDS
 from memloc.engine.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
-from memloc.engine.sweep_file.words import in_settings
-from memloc.engine.tally import KIND_WORDS
 
 BASE = Path("/experiments")
 SMALL = "models: [minilm, bert]\ntasks: [questions, reviews]\n"

@@ -132,6 +132,7 @@ class Interrupting(Silent):
     """Ctrl-C in the middle of a technique."""
 
     def __init__(self, technique: str) -> None:
+        super().__init__()
         self.technique = technique
 
     def advance(self, job: Any, fraction: float) -> None:

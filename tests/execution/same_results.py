@@ -98,6 +98,7 @@ class Recorder(Silent):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.started: list[str] = []
         self.finished: list[str] = []
         self.failed: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from memloc.config import (
     DataConfig,
@@ -28,7 +26,7 @@ from memloc.engine.inputs import context_for, forget_context
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan import RunPlan, plan_run
-from memloc.engine.progress import LogProgress, Silent, TerminalProgress, clock
+from memloc.engine.progress import Silent
 from memloc.engine.queue import CannotGoOn
 from memloc.engine.store.store import Store
 from memloc.engine.tasks import write_task
@@ -90,6 +88,7 @@ class Recorder(Silent):
     """Keeps what it is told, in order."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.events: list[tuple[str, str]] = []
 
     def start(self, job: Job) -> None:
@@ -382,127 +381,6 @@ def test_a_job_waits_for_what_it_needs_however_long_it_is(model_folder: Path, st
     trainings = ("θ_O: train on original labels", "θ_M: train on perturbed labels")
     assert started.index("swapping") > max(started.index(title) for title in trainings)
     assert progress.titles("finish") == started
-
-
-# --- what a person sees ------------------------------------------------------------------------
-
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-
-def retraining_jobs(folder: Path, store: Store) -> tuple[list[Job], Job]:
-    """The six windows of a model with three layers, and the job that puts them together."""
-    plan = make_plan(folder, store, "retraining", layers=3)
-    windows = [job for job in plan.seeds[0].parts if job.kind == "window"]
-    assert len(windows) == 6
-    return windows, plan.seeds[0].techniques["retraining"]
-
-
-def test_a_group_of_windows_is_one_bar_that_counts_them(model_folder: Path, store: Store) -> None:
-    windows, combine = retraining_jobs(model_folder, store)
-    alone = unknown("train something", cost=10)
-    stream = io.StringIO()
-    progress = TerminalProgress(Console(file=stream, force_terminal=True, width=100))
-
-    def frame() -> list[str]:
-        """The bars as they are now."""
-        stream.seek(0)
-        stream.truncate()
-        progress.bars.refresh()
-        lines = ESCAPES.sub("", stream.getvalue()).splitlines()
-        return [" ".join(line.split()) for line in lines if line.strip()]
-
-    def bar(title: str) -> str:
-        (line,) = (line for line in frame() if line.startswith(title))
-        return line
-
-    progress.bars.live.auto_refresh = False
-    with progress.showing([alone, *windows, combine]):
-        assert len(frame()) == 1
-        progress.start(alone)
-        progress.advance(alone, 0.5)
-        assert bar("train something").endswith("50%")
-        for job in windows[:3]:
-            progress.start(job)
-        assert len(frame()) == 3  # everything, the job alone, the group
-        progress.advance(windows[0], 0.5)
-        assert bar("retraining").endswith("0/6")
-        for job in windows[:2]:
-            progress.finish(job)
-        share = sum(job.cost for job in windows[:2]) / sum(j.cost for j in [*windows, combine])
-        assert bar("retraining").endswith(f" {share:.0%} 2/6")
-        progress.fail(windows[2], "retraining, layer 1 failed: bad luck")
-        assert bar("retraining").endswith("3/6")
-        for job in windows[3:]:
-            progress.start(job)
-            progress.finish(job)
-        assert bar("retraining").endswith("6/6")
-        progress.start(combine)
-        progress.finish(combine)
-        assert bar("retraining").endswith("100% 6/6")  # the seventh job is not a window
-        progress.finish(alone)
-        assert bar("train something").endswith("100% done")
-        assert len(frame()) == 3
-        assert bar("all ").split("%")[0].endswith(" 100")
-
-
-def test_bars_say_what_failed_in_a_line_of_its_own(model_folder: Path, store: Store) -> None:
-    windows, _ = retraining_jobs(model_folder, store)
-    stream = io.StringIO()
-    progress = TerminalProgress(Console(file=stream, force_terminal=True, width=100))
-    with progress.showing(windows):
-        progress.start(windows[0])
-        progress.fail(windows[0], "retraining [x] failed: bad luck")
-        progress.drop(windows[1])
-    assert "Note: retraining [x] failed: bad luck" in ESCAPES.sub("", stream.getvalue())
-
-
-def test_the_log_has_one_start_and_one_end_per_job_or_group(
-    model_folder: Path, store: Store
-) -> None:
-    plan = make_plan(model_folder, store, "swapping", "retraining")
-    stream = io.StringIO()
-    with LocalExecutor(store, 1) as executor:
-        executor.execute(plan.jobs, LogProgress(Console(file=stream, width=100)))
-    lines = stream.getvalue().splitlines()
-    assert all(re.match(r"\[ +\d+:\d\d\] (start|done)  ", line) for line in lines)
-    shown = [line.split("] ")[1] for line in lines]
-    titles = [
-        "θ_O: train on original labels",
-        "θ_M: train on perturbed labels",
-        "frozen model: train the head alone",
-        "swapping",
-        "retraining",
-    ]
-    assert sorted(shown) == sorted(
-        [*(f"start  {title}" for title in titles), *(f"done   {title}" for title in titles)]
-    )
-    for title in titles:
-        assert shown.index(f"start  {title}") < shown.index(f"done   {title}")
-    assert shown[-2:] == ["start  retraining", "done   retraining"]
-
-
-def test_the_log_notes_failures_and_no_end_of_what_did_not_end(
-    model_folder: Path, store: Store
-) -> None:
-    plan = make_plan(model_folder, store, "swapping", "retraining")
-    first = next(job for job in plan.seeds[0].parts if job.kind == "window")
-    stream = io.StringIO()
-    with LocalExecutor(store, 1) as executor:
-        executor.execute(sabotaged(plan.jobs, first), LogProgress(Console(file=stream, width=100)))
-    text = stream.getvalue()
-    assert text.count("start  retraining") == 1
-    assert text.count("Note: ") == 1
-    assert f"Note: {first.title} failed: " in text
-    assert "done   retraining" not in text
-    assert "done   swapping" in text
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.4, "0:00"), (65, "1:05"), (3599.6, "1:00:00"), (7265, "2:01:05")]
-)
-def test_times_are_read_like_a_clock(seconds: float, words: str) -> None:
-    assert clock(seconds) == words
 
 
 # --- settings that a job is given --------------------------------------------------------------

@@ -18,7 +18,7 @@ from memloc.engine.device import visible_gpus
 from memloc.engine.kinds import KINDS, train
 from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.plan import plan_run
-from memloc.engine.progress import LogProgress, Silent
+from memloc.engine.progress import LogLines, Progress, Silent
 from memloc.engine.queue import JobFailed
 from memloc.engine.store.store import Store
 from memloc.engine.tasks import write_task
@@ -139,7 +139,7 @@ def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_pat
     next((store / "data").rglob("train.parquet")).write_bytes(b"")
     next((store / "train").rglob("manifest.json")).unlink()
     stream = io.StringIO()
-    progress = LogProgress(Console(file=stream))
+    progress = Progress(LogLines(stream))
     again = run(config(tiny_folder), tmp_path / "runs", workers=1, progress=progress)
     assert again.summary["jobs"] == {"computed": 2, "reused": 2}
     assert stream.getvalue().count("is damaged") == 2

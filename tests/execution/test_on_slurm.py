@@ -104,7 +104,7 @@ def test_workers_share_the_work_and_do_not_repeat_what_failed_in_another(
     assert progress.failed == [outcome.failed[wrong.artefact]]
     assert "riddle failed: TypeError: " in progress.failed[0]
     assert sorted(progress.finished) == sorted(j.title for j in jobs if "riddle" not in j.title)
-    done = [re.findall(r"start  ((?:nap|last|riddle)[ \d]*)", log) for log in logs(store)]
+    done = [re.findall(r"start: ((?:nap|last|riddle)[ \d]*)", log) for log in logs(store)]
     assert len(done) == 2
     assert all(done)  # both worked
     titles = [title.strip() for part in done for title in part]

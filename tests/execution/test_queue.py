@@ -21,6 +21,7 @@ def job(title: str, *needs: Job, cost: float = 1.0, group: str | None = None) ->
 
 class Notes(Silent):
     def __init__(self) -> None:
+        super().__init__()
         self.notes: list[str] = []
 
     def note(self, words: str) -> None:

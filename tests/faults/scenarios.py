@@ -44,12 +44,12 @@ def killed_as_a_whole(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> 
                 ended = False
                 kill_tree(process)
                 done += 1
-            redone += sorted(before & set(sweep.events("start", since)))
+            redone += sorted(before & set(sweep.events("running", since)))
             if ended:
                 break
         before, since = sweep.finished(), time.time()
         sweep.complete()
-        redone += sorted(before & set(sweep.events("start", since)))
+        redone += sorted(before & set(sweep.events("running", since)))
         assert not redone, f"finished jobs were begun again: {redone}"
         assert_same_tables(sweep, reference)
         assert sweep.leftovers() == []
@@ -155,7 +155,7 @@ def disk_full(sweep: Sweep, reference: Sweep) -> str:
         subprocess.run(["mount", "-o", "remount,size=400m", sweep.runs], check=True)
         since = time.time()
         sweep.complete()
-        assert not done & set(sweep.events("start", since))
+        assert not done & set(sweep.events("running", since))
         assert_same_tables(sweep, reference)
         assert sweep.leftovers() == []
     return f"disk full after {len(done)} artefacts: one sentence; went on with more room"
@@ -199,6 +199,6 @@ def asked_to_stop(sweep: Sweep, reference: Sweep, how: signal.Signals, seed: int
     assert [name for name in sweep.leftovers() if "@" in name or "." in name] == []
     done, since = sweep.finished(), time.time()
     sweep.complete()
-    assert not done & set(sweep.events("start", since))
+    assert not done & set(sweep.events("running", since))
     assert_same_tables(sweep, reference)
     return f"{how.name}: clean exit after {took:.1f} s; went on, tables identical"

@@ -124,30 +124,19 @@ def path_of(path: Any, name: str) -> Path:
 
 
 def progress_of(progress: bool | Progress) -> Progress:
-    """Bars in a terminal and, with ipywidgets, in a notebook; otherwise lines; False: nothing.
+    """A table in a terminal and, with ipywidgets, in a notebook; otherwise lines; False: nothing.
 
     Raises:
         MemlocError: If it is something else.
     """
-    from rich.console import Console
+    from memloc.engine.progress import Progress
+    from memloc.report.progress_view import make_progress
 
-    from memloc.engine.progress import Silent, TerminalProgress, make_progress
-
-    if not isinstance(progress, bool):
-        methods = ("showing", "start", "advance", "finish", "fail", "drop", "note")
-        if not all(callable(getattr(progress, name, None)) for name in methods):
-            raise MemlocError(
-                f"progress {progress!r:.40} is not possible; give True, False, or an object with "
-                f"the methods {', '.join(methods)}"
-            )
+    if isinstance(progress, Progress):
         return progress
-    if not progress:
-        return Silent()
-    console = Console(stderr=True)
-    if not console.is_jupyter:
-        return make_progress(console)
-    try:
-        import ipywidgets  # type: ignore[import-not-found, import-untyped, unused-ignore] # noqa: F401
-    except ImportError:
-        return make_progress(console)
-    return TerminalProgress(console)
+    if not isinstance(progress, bool):
+        raise MemlocError(
+            f"progress {progress!r:.40} is not possible",
+            remedy="give True, False, or a memloc.engine.progress.Progress",
+        )
+    return make_progress() if progress else Progress()

@@ -61,7 +61,7 @@ def run_command(
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     from memloc.api.experiments import run
-    from memloc.engine.progress import make_progress
+    from memloc.report.progress_view import make_progress
     from memloc.report.terminal import show_files, show_run
 
     with interruptible("finished jobs are kept, the same command goes on"):
@@ -108,7 +108,7 @@ def localise_command(
     from memloc.engine.given import Given, GivenModels
     from memloc.engine.job import one_thread
     from memloc.engine.local import default_workers
-    from memloc.engine.progress import make_progress
+    from memloc.report.progress_view import make_progress
     from memloc.report.terminal import show_files, show_localisation
     from memloc.results.folder import check_folder
     from memloc.techniques import find
@@ -178,8 +178,8 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     from memloc.api.experiments import run_control
-    from memloc.engine.progress import make_progress
     from memloc.report.control_terminal import show_control
+    from memloc.report.progress_view import make_progress
     from memloc.report.terminal import show_jobs
 
     with interruptible("finished jobs are kept, the same command goes on"):

@@ -1,17 +1,15 @@
-"""`memloc status`: how far a sweep is, from another terminal or machine."""
+"""`memloc status`: how far a sweep or a run is, from another terminal or machine."""
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
 from memloc.cli.output import Json, make_console, print_json
-
-if TYPE_CHECKING:
-    from memloc.engine.status import SweepStatus
 
 SHOWN = 10
 """Running jobs, and reasons of failures, that are listed."""
@@ -19,122 +17,78 @@ SHOWN = 10
 
 def status_command(
     folder: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="The --runs folder of a sweep, or runs/sweeps/NAME for one sweep."
-        ),
+        Path, typer.Argument(metavar="DIR", help="The --runs folder, or runs/sweeps/NAME.")
     ] = Path("runs"),
     as_json: Json = False,
 ) -> None:
-    """Show how far a sweep is: what is done, who works on what, what failed, the time left.
+    """Show how far sweeps and runs are: what is done, runs and failed, and the time left.
 
     Only reads files, so it works in another terminal, or on any machine that sees the folder.
     """
-    from memloc.engine.status import find_sweeps, status_of
+    from memloc.engine.status import find_status, read_status
 
-    found = [status_of(sweep) for sweep in find_sweeps(folder)]
+    found = [read_status(path) for path in find_status(folder)]
     if as_json:
-        print_json({"sweeps": [_as_json(status) for status in found]})
+        print_json({"status": found})
         return
     console = make_console()
-    for number, status in enumerate(found):
-        if number:
-            console.print()
-        _show(status, console)
+    finished = [one for one in found if _is_done(one)]
+    for one in finished[-SHOWN:]:
+        _line(console, f"{_title(one)}: all {one['total']['done']:,} jobs done")
+    for one in found:
+        if one not in finished:
+            _show(one, console)
 
 
-def _show(status: SweepStatus, console: Console) -> None:
-    from memloc.engine.sweep_view import count_table, one_line
-
-    def line(words: str, style: str = "", indent: str = "") -> None:
-        text = indent + one_line(words)
-        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
-
-    sums = status.sums
-    line(f"Sweep {status.name}: {sums['done']:,} of {sums.total():,} jobs done", "bold")
-    console.print(count_table(status.counts))
-    if status.running:
-        hosts = len({holder.host for _, holder in status.running})
-        line(f"Running on {hosts} machine{'s' if hosts > 1 else ''}:", "bold")
-        for words in _running(status, console.width):
-            console.print(words, markup=False, highlight=False)
-    if status.failures:
-        line("Failed:", "bold")
-    for failed in status.failures[:SHOWN]:
-        more = f" (and {failed.number - 1:,} more like it)" if failed.number > 1 else ""
-        line(f"- {failed.title}: {failed.reason}{more}")
-        if failed.log is not None:
-            line(f"log: {failed.log}", indent="  ")
-    others = sum(failed.number for failed in status.failures[SHOWN:]) + status.unread
-    if others:
-        line(f"- and {others:,} more")
-    line(_outlook(status))
+def _is_done(status: dict[str, Any]) -> bool:
+    return not status["working"] and status["total"]["done"] == sum(status["total"].values())
 
 
-def _running(status: SweepStatus, width: int) -> list[str]:
-    from memloc.engine.status import age_of
-    from memloc.engine.sweep_view import cut, one_line
-    from memloc.engine.tally import duration
-
-    lines = []
-    for job, holder in status.running[:SHOWN]:
-        age = age_of(holder)
-        front = f"  {cut(one_line(holder.host or '?'), 20)}  "
-        front += "" if age is None else f"{duration(age):>6}  "
-        lines.append(front + cut(one_line(job.title), width - len(front)))
-    others = len(status.running) - SHOWN
-    return [*lines, f"  and {others:,} more"] if others > 0 else lines
+def _title(status: dict[str, Any]) -> str:
+    return f"{status['what'].capitalize()} {status['name']}"
 
 
-def _outlook(status: SweepStatus) -> str:
-    sums = status.sums
-    if sums["done"] == sums.total():
-        return "Everything is done."
-    if sums["running"]:
-        words = status.left.words
-        return f"{words[0].upper()}{words[1:]}, with {sums['running']:,} at once."
-    words = "Nothing is running; start `memloc sweep` again to go on"
-    if status.left.seconds is None:
-        return f"{words}."
-    return f"{words} ({status.left.words}, one job at a time)."
+def _line(console: Console, words: str, style: str = "") -> None:
+    console.print(words, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def _as_json(status: SweepStatus) -> dict[str, Any]:
-    from memloc.engine.status import age_of
+def _show(status: dict[str, Any], console: Console) -> None:
+    from memloc.engine.progress import STATES
+    from memloc.report.progress_view import count_table, running_line
 
-    return {
-        "name": status.name,
-        "folder": str(status.folder),
-        "kinds": {kind: _counts(counts) for kind, counts in status.counts.items()},
-        "total": _counts(status.sums),
-        "running": [
-            {
-                "kind": job.kind,
-                "key": job.key,
-                "title": job.title,
-                "host": holder.host,
-                "process": holder.pid,
-                "seconds": age_of(holder),
-            }
-            for job, holder in status.running
-        ],
-        "failures": [
-            {
-                "title": failed.title,
-                "reason": failed.reason,
-                "jobs": failed.number,
-                "log": failed.log and str(failed.log),
-                "host": failed.host,
-                "time": failed.time,
-            }
-            for failed in status.failures
-        ],
-        "seconds_left": status.left.seconds,
-        "rough": status.left.rough,
+    total = status["total"]
+    _line(console, f"{_title(status)}: {total['done']:,} of {sum(total.values()):,} jobs", "bold")
+    counts = {
+        kind: Counter({state: of_kind[state.replace(" ", "_")] for state in STATES})
+        for kind, of_kind in status["kinds"].items()
     }
+    console.print(count_table(counts))
+    for one in status["running"][:SHOWN]:
+        console.print(running_line(one["fraction"], one["seconds"], one["title"], console.width))
+    others = total["running"] - len(status["running"][:SHOWN])
+    if others > 0:
+        _line(console, f"  and {others:,} more are running", "dim")
+    if status["failures"]:
+        _line(console, "Failed:", "bold")
+    for failed in status["failures"][:SHOWN]:
+        more = f" (and {failed['jobs'] - 1:,} more like it)" if failed["jobs"] > 1 else ""
+        _line(console, f"- {failed['title']}: {failed['reason']}{more}")
+        if failed["log"] is not None:
+            _line(console, f"  log: {failed['log']}")
+    others = len(status["failures"]) - SHOWN
+    if others > 0:
+        _line(console, f"- and {others:,} more reasons")
+    _line(console, _outlook(status))
 
 
-def _counts(counts: Any) -> dict[str, int]:
-    from memloc.engine.tally import STATES
+def _outlook(status: dict[str, Any]) -> str:
+    from memloc.engine.progress import Left
 
-    return {state.replace(" ", "_"): counts[state] for state in STATES}
+    left = str(Left(status["seconds_left"], status["rough"]))
+    words = f"{left[0].upper()}{left[1:]}"
+    workers = f"; {status['workers']}" if status["workers"] else ""
+    if status["total"]["running"]:
+        return f"{words}, with {status['total']['running']:,} at once{workers}."
+    if status["working"]:
+        return f"No job is running now{workers or '; waiting for workers'}. {words}."
+    return f"Nothing is running; start `memloc {status['what']}` again to go on."

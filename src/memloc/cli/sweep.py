@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from memloc.cli.options import option
 from memloc.cli.output import Json, interruptible, make_console, print_json
@@ -75,13 +74,13 @@ def sweep_command(
     from memloc.engine.store.store import Store
     from memloc.engine.sweep import select
     from memloc.engine.sweep_dry import dry_run as count
-    from memloc.engine.sweep_view import make_sweep_progress
-    from memloc.engine.tracking import make_tracked
+    from memloc.engine.tracking import Tracker, check_tracker
+    from memloc.report.progress_view import make_progress
     from memloc.report.sweep_terminal import show_dry_run, show_sweep
 
     if only is not None:
         sweep = select(sweep, only)
-    progress = make_sweep_progress(Console(stderr=True))
+    progress = make_progress()
     if dry_run:
         with interruptible("nothing was computed"):
             found = count(sweep, runs, progress)
@@ -91,7 +90,8 @@ def sweep_command(
             show_dry_run(found, make_console())
         return
     if track is not None:
-        progress = make_tracked(progress, track, sweep.name, Store(runs / "store"))
+        check_tracker(track)
+        progress.views.append(Tracker(track, sweep.name, Store(runs / "store")))
     with interruptible("finished jobs are kept, the same command goes on"):
         summary = run_sweep(sweep, runs, progress)
     if as_json:

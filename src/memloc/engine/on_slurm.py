@@ -159,21 +159,18 @@ class SlurmWorker:
 
     def __call__(self) -> int:
         """Work through the plan with the others; returns how many jobs this one computed."""
-        from rich.console import Console
-
         from memloc.engine.local import LocalExecutor
-        from memloc.engine.progress import LogProgress
+        from memloc.engine.progress import LogLines, Progress
 
         jobs, _ = read_plan(Path(self.folder))
-        console = Console(width=100, highlight=False)
         try:
             with LocalExecutor(Store(Path(self.root)), self.processes, self.launch) as executor:
-                return executor.execute(jobs, LogProgress(console)).computed
+                return executor.execute(jobs, Progress(LogLines(jobs=True))).computed
         except CannotGoOn as error:
             (Path(self.folder) / END).write_text(str(error), encoding="utf-8")
             raise
         except MemlocError as error:
-            console.print(f"memloc: {error}", markup=False)
+            print(f"memloc: {error}")
             raise
 
     def checkpoint(self) -> Any:

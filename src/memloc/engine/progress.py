@@ -1,284 +1,444 @@
-"""What a waiting person sees: bars with an estimate in a terminal, plain lines in a log."""
+"""How far the work is: one counter, which everything that shows it reads.
+
+The loop tells `Progress` what becomes of jobs. Views read it: the table in a terminal, lines in a
+log, the file for `memloc status`, a tracker. What a job takes is learned from those that have
+finished or are under way: seconds per cost, for the same technique on the same model and data if
+there are any, else for the same technique, else for all jobs. Every message costs the same however
+many jobs there are.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
-
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TextColumn
-from rich.progress import Progress as Bars
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import IO
 
 from memloc.engine.job import Job
+from memloc.text import clock, counted, duration, one_line
 
-LOG_EVERY = 15.0
-"""Seconds between two lines in a log."""
+KIND_WORDS = {
+    "model": "look at a model",
+    "speed": "measure a pass",
+    "train": "training",
+    "control": "control training",
+    "split": "half-split",
+    "states": "states",
+    "window": "retrained window",
+    "localise": "technique",
+    "explain": "explanation",
+}
+"""Kinds for people, in the order in which they mostly run."""
+STATES = ("done", "running", "failed", "left out", "waiting")
+TODO = ("running", "waiting")
+TICKS_PER_SECOND = 2.0
+ESTIMATE_AFTER = 10.0
+"""Seconds before which nothing is said about the time left."""
+LEAST_FRACTION = 0.02
+"""Of a job, before its speed says something."""
+MEMORY = 60.0
+"""Seconds over which the number of jobs at once is averaged."""
+TOLD_FAILURES = 5
+"""Failures for one and the same reason that are told one by one."""
+SHORTEST, LONGEST = 15.0, 600.0
+"""Seconds between two lines in a log: at first, and after hours."""
 
-
-class Progress(Protocol):
-    """Told about jobs as they run."""
-
-    def showing(self, jobs: Sequence[Job]) -> contextlib.AbstractContextManager[None]:
-        """Around all of the work."""
-        ...
-
-    def start(self, job: Job) -> None:
-        """A job begins."""
-        ...
-
-    def advance(self, job: Job, fraction: float) -> None:
-        """A job has come so far."""
-        ...
-
-    def finish(self, job: Job) -> None:
-        """A job is in the store."""
-        ...
-
-    def fail(self, job: Job, words: str) -> None:
-        """A job cannot be computed."""
-        ...
-
-    def drop(self, job: Job) -> None:
-        """A job is left out, because what it needs failed."""
-        ...
-
-    def note(self, words: str) -> None:
-        """Something the user should know."""
-        ...
+Artefact = tuple[str, str]
+Sort = tuple[str, str, bool]
+Setup = tuple[Sort, str, str]
 
 
-def make_progress(console: Console) -> Progress:
-    """Bars if there is a terminal, lines otherwise."""
-    return TerminalProgress(console) if console.is_terminal else LogProgress(console)
+def kind_in_words(kind: str) -> str:
+    """A kind of jobs for people."""
+    return KIND_WORDS.get(kind, kind)
 
 
-class Silent:
-    """Shows nothing."""
-
-    @contextlib.contextmanager
-    def showing(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Nothing."""
-        yield
-
-    def start(self, job: Job) -> None:
-        """Nothing."""
-
-    def advance(self, job: Job, fraction: float) -> None:
-        """Nothing."""
-
-    def finish(self, job: Job) -> None:
-        """Nothing."""
-
-    def fail(self, job: Job, words: str) -> None:
-        """Nothing."""
-
-    def drop(self, job: Job) -> None:
-        """Nothing."""
-
-    def note(self, words: str) -> None:
-        """Nothing."""
+def in_order(kinds: Iterable[str]) -> list[str]:
+    """Kinds in the order in which they mostly run."""
+    order = {kind: number for number, kind in enumerate(KIND_WORDS)}
+    return sorted(kinds, key=lambda kind: (order.get(kind, len(order)), kind))
 
 
-COUNTED = ("window", "split")
-"""Kinds of jobs of which a group has many; what puts them together does not count."""
+def setup_of(job: Job) -> Setup:
+    """Jobs of which one tells how long another takes: same technique, model and data."""
+    name = job.identity.get("technique") or ""
+    model = job.identity.get("model")
+    fingerprint = str(model.get("fingerprint", "")) if isinstance(model, dict) else ""
+    # What puts windows together is of another sort than a technique, though of the same kind.
+    sort = job.kind, str(name), job.group is not None
+    return sort, fingerprint, job.needs.get("data", ("", ""))[1]
+
+
+class Rates:
+    """Seconds per cost, as measured.
+
+    Args:
+        known: What is known already.
+    """
+
+    def __init__(self, known: Rates | None = None) -> None:
+        self.sums: dict[Setup | Sort | None, tuple[float, float]] = {}
+        if known is not None:
+            self.sums |= known.sums
+
+    def learn(self, setup: Setup, cost: float, seconds: float) -> None:
+        """Work of this cost took so long."""
+        for level in (setup, setup[0], None):
+            before = self.sums.get(level, (0.0, 0.0))
+            self.sums[level] = before[0] + seconds, before[1] + cost
+
+    def of(self, setup: Setup) -> float:
+        """Seconds per cost; 1 if nothing is known."""
+        for level in (setup, setup[0], None):
+            seconds, cost = self.sums.get(level, (0.0, 0.0))
+            if cost > 0:
+                return seconds / cost
+        return 1.0
+
+    def knows(self, setup: Setup) -> bool:
+        """Whether the like of it was measured at all."""
+        return setup[0] in self.sums
+
+
+@dataclass(frozen=True)
+class Left:
+    """The time left.
+
+    Attributes:
+        seconds: None as long as nobody can know.
+        rough: Whether most of it is jobs of which none has been measured yet.
+    """
+
+    seconds: float | None
+    rough: bool = False
+
+    def __str__(self) -> str:
+        """For people."""
+        if self.seconds is None:
+            return "estimating the time left"
+        return f"{'roughly' if self.rough else 'about'} {duration(self.seconds)} left"
 
 
 @dataclass
-class _Part:
-    """Jobs that are shown together, as sums, which cost the same however many jobs there are."""
+class Running:
+    """A job that runs."""
 
-    cost: float = 0.0
-    done_cost: float = 0.0
+    job: Job
+    since: float
+    fraction: float = 0.0
+    first: tuple[float, float] | None = None
+    """When it first said how far it is, and how far that was: it has loaded everything by then."""
+
+    def speed(self, now: float) -> tuple[float, float] | None:
+        """The cost of what it has done since then, and the seconds that took, if that is enough."""
+        if self.first is None or self.fraction - self.first[1] < LEAST_FRACTION:
+            return None
+        return (self.fraction - self.first[1]) * self.job.cost, now - self.first[0]
+
+
+@dataclass
+class FailedAlike:
+    """Jobs that failed for one reason; `title` and `log` are of the first."""
+
+    title: str
+    reason: str
+    log: str | None
     jobs: int = 0
-    done: int = 0
-    counted: int = 0
-    counted_done: int = 0
-    last: set[str] = field(default_factory=set)
-    """What puts the counted jobs together."""
-
-    @property
-    def share(self) -> float:
-        return min(1.0, self.done_cost / self.cost) if self.cost else self.done / (self.jobs or 1)
 
 
-class _Estimate:
-    """How far all jobs and each group of jobs are, and the remaining time."""
+class View:
+    """Something that shows, keeps or sends how far the work is; it overrides what it needs."""
 
-    def __init__(self, jobs: Sequence[Job]) -> None:
-        self.started = time.monotonic()
-        self.fractions: dict[str, float] = {}
-        self.all = _Part()
-        self.groups: dict[str, _Part] = {}
-        for job in jobs:
-            self._add(job)
+    def begin(self, progress: Progress) -> None:
+        """Work begins."""
 
-    def _add(self, job: Job) -> None:
-        if job.key in self.fractions:
-            return
-        self.fractions[job.key] = 0.0
-        for part in self._parts(job):
-            part.cost += job.cost
-            part.jobs += 1
-            part.counted += job.kind in COUNTED
-            if job.kind not in COUNTED and part is not self.all:
-                part.last.add(job.key)
+    def tick(self, progress: Progress) -> None:
+        """Called a few times a second, in another thread, while work goes on."""
 
-    def _parts(self, job: Job) -> list[_Part]:
-        if job.group is None:
-            return [self.all]
-        return [self.all, self.groups.setdefault(job.group, _Part())]
+    def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
+        """Something happened.
 
-    def set(self, job: Job, fraction: float) -> None:
+        Args:
+            progress: Has the counts, in which it is included.
+            what: One of `STATES`: what became of the job; or `note`.
+            job: What it is about, if it is a job.
+            text: What the user should know; empty if that is nothing.
+        """
+
+    def end(self, progress: Progress) -> None:
+        """Work is over, or was interrupted."""
+
+
+class Progress:
+    """What became of jobs, as it goes on.
+
+    Args:
+        views: Are told everything.
+        now: A clock.
+    """
+
+    def __init__(self, *views: View, now: Callable[[], float] = time.monotonic) -> None:
+        self.views, self.now = list(views), now
+        self.lock = threading.RLock()
+        self.began = now()
+        self.jobs: dict[Artefact, Job] = {}
+        self.states: dict[Artefact, str] = {}
+        self.counts: dict[str, Counter[str]] = {}
+        self.running: dict[Artefact, Running] = {}
+        self.failures: dict[str, FailedAlike] = {}
+        """By reason."""
+        self.workers = ""
+        """What the executor says about its workers, if that is not clear from running jobs."""
+        self.cost = 0.0
+        """Of all jobs that were not in the store at the beginning."""
+        self.todo: defaultdict[Setup, float] = defaultdict(float)
+        """Cost of what runs and waits."""
+        self.rates = Rates()
+        self.changed = self.began
+        self.busy = self.weight = 0.0
+        """Average number of jobs at once: a sum that forgets, and that of its weights."""
+
+    @contextlib.contextmanager
+    def also(self, *views: View) -> Iterator[None]:
+        """Tell these views too, for as long as the block lasts."""
+        self.views += views
+        try:
+            yield
+        finally:
+            for view in views:
+                self.views.remove(view)
+
+    @contextlib.contextmanager
+    def showing(self, jobs: Iterable[Job], finished: Iterable[Job] = ()) -> Iterator[None]:
+        """Around all of the work, or a part of it.
+
+        Args:
+            jobs: What is to be done.
+            finished: What is in the store already; it counts as done.
+        """
+        with self.lock:
+            if not self.jobs:
+                self.began = self.changed = self.now()
+            for job in finished:
+                self._becomes(job, "done")
+            for job in jobs:
+                self._becomes(job, "waiting")
+        self._tell_views("begin")
+        ended = threading.Event()
+        ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
+        if self.views:
+            ticker.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            if self.views:
+                ticker.join()
+            with self.lock:
+                for running in list(self.running.values()):  # it was interrupted
+                    self._becomes(running.job, "waiting")
+            self._tell_views("end")
+
+    def _tick(self, ended: threading.Event) -> None:
+        while not ended.wait(1 / TICKS_PER_SECOND):
+            self._tell_views("tick")
+
+    def _tell_views(self, what: str) -> None:
+        for view in self.views:
+            getattr(view, what)(self)
+
+    def start(self, job: Job) -> None:
+        """A job begins, perhaps not for the first time."""
+        with self.lock:
+            self._becomes(job, "running")
+            self.running[job.artefact] = Running(job, self.now())
+        self._event("running", job)
+
+    def advance(self, job: Job, fraction: float) -> None:
         """A job has come so far."""
-        self._add(job)  # what was in the store but turned out damaged is not known yet
-        before = self.fractions[job.key]
-        self.fractions[job.key] = fraction
-        ends = int(fraction == 1) - int(before == 1)
-        for part in self._parts(job):
-            part.done_cost += job.cost * (fraction - before)
-            part.done += ends
-            if job.kind in COUNTED:
-                part.counted_done += ends
+        with self.lock:
+            found = self.running.get(job.artefact)
+            if found is not None:
+                found.fraction = fraction
+                found.first = found.first or (self.now(), fraction)
+
+    def wait(self, job: Job) -> None:
+        """A job that had begun waits again, because its worker or its input was lost."""
+        with self.lock:
+            self._becomes(job, "waiting")
+        self._event("waiting", job)
+
+    def finish(self, job: Job) -> None:
+        """A job is in the store."""
+        with self.lock:
+            found = self.running.get(job.artefact)
+            if found is not None:
+                self.rates.learn(setup_of(job), job.cost, self.now() - found.since)
+            self._becomes(job, "done")
+        self._event("done", job)
+
+    def fail(self, job: Job, failure: object) -> None:
+        """A job cannot be computed; many failures for one reason are told only a few times."""
+        reason = getattr(failure, "reason", str(failure))
+        with self.lock:
+            self._becomes(job, "failed")
+            alike = self.failures.setdefault(
+                reason, FailedAlike(job.title, reason, getattr(failure, "log", None))
+            )
+            alike.jobs += 1
+            times = alike.jobs
+        self._event("failed", job, str(failure) if times <= TOLD_FAILURES else "")
+        if times == TOLD_FAILURES:
+            self.note("further failures for this reason are only counted")
+
+    def drop(self, job: Job) -> None:
+        """A job is left out, because what it needs failed."""
+        with self.lock:
+            self._becomes(job, "left out")
+        self._event("left out", job)
+
+    def note(self, text: str) -> None:
+        """Something the user should know."""
+        self._event("note", None, text)
+
+    def _event(self, what: str, job: Job | None, text: str = "") -> None:
+        for view in self.views:
+            view.event(self, what, job, one_line(text))
+
+    def _becomes(self, job: Job, state: str) -> None:
+        self._average()
+        counts = self.counts.setdefault(job.kind, Counter())
+        before = self.states.get(job.artefact)
+        if before is None:
+            self.jobs[job.artefact] = job
+            self.cost += job.cost * (state in TODO)
+        else:
+            counts[before] -= 1
+        counts[state] += 1
+        self.states[job.artefact] = state
+        self.running.pop(job.artefact, None)
+        change = (state in TODO) - (before in TODO)
+        if change:
+            self.todo[setup_of(job)] += change * job.cost
+
+    def _average(self) -> None:
+        """Keep the average number of jobs at once up to date."""
+        kept = math.exp((self.changed - self.now()) / MEMORY)
+        self.busy = kept * self.busy + (1 - kept) * len(self.running)
+        self.weight = kept * self.weight + 1 - kept
+        self.changed = self.now()
 
     @property
-    def fraction(self) -> float:
-        return self.all.share
-
-    def of_bar(self, job: Job) -> tuple[float, str]:
-        """Fraction of a job's bar, and words: how many of its group are done."""
-        if job.group is None:
-            return self.fractions[job.key], "done" if self.fractions[job.key] == 1 else ""
-        group = self.groups[job.group]
-        return group.share, f"{group.counted_done}/{group.counted}" if group.counted else ""
-
-    def ends_group(self, job: Job) -> bool:
-        """Whether a group is done with this job: that which puts it together, else the last."""
-        assert job.group is not None
-        group = self.groups[job.group]
-        return job.key in group.last if group.last else group.done == group.jobs
+    def sums(self) -> Counter[str]:
+        """Jobs of all kinds, by state."""
+        return sum(self.counts.values(), Counter())
 
     @property
     def elapsed(self) -> float:
-        return time.monotonic() - self.started
+        """Seconds since the beginning."""
+        return self.now() - self.began
 
     @property
-    def words(self) -> str:
-        if self.fraction < 0.02 or self.elapsed < 5:
-            return "estimating"
-        return f"{clock(self.elapsed / self.fraction * (1 - self.fraction))} left"
+    def fraction(self) -> float:
+        """Of all the work that was not in the store at the beginning."""
+        with self.lock:
+            todo = sum(self.todo.values())
+            todo -= sum(one.fraction * one.job.cost for one in self.running.values())
+        return min(1.0, max(0.0, 1 - todo / self.cost)) if self.cost else 1.0
+
+    def left(self) -> Left:
+        """The time left, with as many jobs at once as of late."""
+        with self.lock:
+            self._average()
+            rates, todo = Rates(self.rates), self.todo.copy()
+            for one in self.running.values():
+                setup = setup_of(one.job)
+                todo[setup] -= one.fraction * one.job.cost
+                if (speed := one.speed(self.now())) is not None:
+                    rates.learn(setup, *speed)
+            at_once = max(1.0, self.busy / self.weight if self.weight else 0.0)
+        if self.elapsed < ESTIMATE_AFTER or not rates.sums:
+            return Left(None)
+        work = {setup: cost * rates.of(setup) for setup, cost in todo.items() if cost > 0}
+        unknown = sum(seconds for setup, seconds in work.items() if not rates.knows(setup))
+        total = sum(work.values())
+        return Left(total / at_once, unknown > total / 2)
+
+    def summary(self, *states: str) -> str:
+        """`1,234 of 30,000 done, 2 running, 3 failed, 1 left out`."""
+        sums = self.sums
+        parts = [f"{sums['done']:,} of {sums.total():,} done"]
+        return ", ".join(parts + [f"{sums[state]:,} {state}" for state in states if sums[state]])
+
+    def last_words(self) -> str:
+        """What became of all of it."""
+        sums = self.sums
+        words = f"{self.summary('failed', 'left out')} in {duration(self.elapsed)}"
+        if sums["waiting"]:
+            return f"stopped: {words}"
+        again = "; running again tries what failed once more" if sums["failed"] else ""
+        return f"end: {words}{again}"
 
 
-def clock(seconds: float) -> str:
-    """1:05, or 2:01:05."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+class Silent(Progress):
+    """Shows nothing."""
 
 
-class _Shown:
-    """What bars and lines do alike with jobs that bring no result."""
+class LogLines(View):
+    """Lines with clock time and elapsed time, where there is no terminal.
 
-    def fail(self: Progress, job: Job, words: str) -> None:
-        """Say why; for the estimate it is done."""
-        self.note(words)
-        self.advance(job, 1.0)
+    Args:
+        stream: By default standard error.
+        jobs: Whether every job that begins has a line, as in the logs of workers.
+    """
 
-    def drop(self: Progress, job: Job) -> None:
-        """For the estimate it is done."""
-        self.advance(job, 1.0)
-
-
-class TerminalProgress(_Shown):
-    """A bar for every running job, and one for the whole."""
-
-    def __init__(self, console: Console) -> None:
-        self.bars = Bars(
-            TextColumn("{task.description}", table_column=None),
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>3.0f}%"),
-            TextColumn("{task.fields[words]}"),
-            console=console,
-            transient=True,
-        )
-        self.ids: dict[str, TaskID] = {}
-
-    @contextlib.contextmanager
-    def showing(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Bars while the work goes on; they vanish at its end."""
-        self.estimate = _Estimate(jobs)
-        with self.bars:
-            self.total = self.bars.add_task("[bold]all", total=1.0, words="estimating")
-            yield
-
-    def start(self, job: Job) -> None:
-        """A new bar, unless its group has one."""
-        name = job.group or job.key
-        if name not in self.ids:
-            self.ids[name] = self.bars.add_task(job.group or job.title, total=1.0, words="")
-
-    def advance(self, job: Job, fraction: float) -> None:
-        """A longer bar."""
-        self.estimate.set(job, fraction)
-        share, words = self.estimate.of_bar(job)
-        if (job.group or job.key) in self.ids:
-            self.bars.update(self.ids[job.group or job.key], completed=share, words=words)
-        self.bars.update(self.total, completed=self.estimate.fraction, words=self.estimate.words)
-
-    def finish(self, job: Job) -> None:
-        """A full bar."""
-        self.advance(job, 1.0)
-
-    def note(self, words: str) -> None:
-        """A line above the bars."""
-        self.bars.console.print(f"Note: {words}", markup=False, highlight=False)
-
-
-class LogProgress(_Shown):
-    """A line when a job begins and ends, and now and then one in between."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    def __init__(self, stream: IO[str] | None = None, jobs: bool = False) -> None:
+        self.stream, self.jobs = stream, jobs
         self.last = 0.0
-        self.begun: set[str] = set()
 
-    @contextlib.contextmanager
-    def showing(self, jobs: Sequence[Job]) -> Iterator[None]:
-        """Lines while the work goes on."""
-        self.estimate = _Estimate(jobs)
-        yield
+    def begin(self, progress: Progress) -> None:
+        """What is to be done."""
+        kinds = {k: progress.counts[k].total() for k in in_order(progress.counts)}
+        parts = ", ".join(f"{n:,} × {kind_in_words(kind)}" for kind, n in kinds.items())
+        self._write(progress, f"begin: {counted(sum(kinds.values()), 'job')} ({parts})")
 
-    def start(self, job: Job) -> None:
-        """A line; of a group, only its first job has one."""
-        if job.group is None:
-            self._line(f"start  {job.title}")
-        elif job.group not in self.begun:
-            self.begun.add(job.group)
-            self._line(f"start  {job.group}")
+    def tick(self, progress: Progress) -> None:
+        """How far it is, often at first and rarely after hours."""
+        pause = max(SHORTEST, min(LONGEST, progress.elapsed / 30))
+        if progress.elapsed - self.last >= pause:
+            self._write(progress, self.line(progress))
 
-    def advance(self, job: Job, fraction: float) -> None:
-        """A line, if the last one is long ago."""
-        self.estimate.set(job, fraction)
-        if time.monotonic() - self.last > LOG_EVERY:
-            windows = f" ({job.group} {self.estimate.of_bar(job)[1]})" if job.group else ""
-            self._line(f"{self.estimate.fraction:4.0%} done, {self.estimate.words}{windows}")
+    def line(self, progress: Progress) -> str:
+        """How far it is, and what is being worked on."""
+        with progress.lock:
+            counts = progress.counts
+            kinds = [kind for kind in in_order(counts) if counts[kind]["running"]]
+            now = [
+                f"{kind_in_words(kind)} {counts[kind]['done']:,}/{counts[kind].total():,}"
+                for kind in kinds
+            ]
+            at = f" ({', '.join(now)})" if now and len(counts) > 1 else ""
+            return f"{progress.summary(*STATES[1:4])}, {progress.left()}{at}"
 
-    def finish(self, job: Job) -> None:
-        """A line, or of a group a count now and then."""
-        self.advance(job, 1.0)
-        if job.group is None:
-            self._line(f"done   {job.title}")
-        elif self.estimate.ends_group(job):
-            self._line(f"done   {job.group}")
+    def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
+        """Notes and failures, at once."""
+        if text:
+            self._write(progress, f"note: {text}" if what == "note" else text)
+        elif self.jobs and what == "running" and job is not None:
+            self._write(progress, f"start: {job.title}")
 
-    def note(self, words: str) -> None:
-        """A line."""
-        self.console.print(f"Note: {words}", markup=False, highlight=False, soft_wrap=True)
+    def end(self, progress: Progress) -> None:
+        """What became of it."""
+        self._write(progress, progress.last_words())
 
-    def _line(self, text: str) -> None:
-        self.last = time.monotonic()
-        self.console.print(
-            f"[{clock(self.estimate.elapsed):>5}] {text}", markup=False, highlight=False
-        )
+    def _write(self, progress: Progress, text: str) -> None:
+        self.last = progress.elapsed
+        now = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        line = f"{now} [{clock(progress.elapsed)}] {text}"
+        print(line, file=self.stream or sys.stderr, flush=True)

@@ -1,265 +1,186 @@
-"""How far a sweep is, from its files alone: any machine that sees the folder can ask, at any time.
+"""How far a sweep or a run is, in one small file: any machine that sees the folder can ask.
 
-The plan says what is to be done, the store what is done, claims who works on what, and records of
-failures what went wrong.
+The process that gives out the jobs writes the counter to the file every few seconds, and at the
+end. A file that still says `working` although nobody has written to it for a while is of a process
+that was killed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 import json
 import os
+import socket
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import uuid
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from memloc.engine.job import Job
-from memloc.engine.plan_file import NAME, read_plan
-from memloc.engine.store.leases import Holder
-from memloc.engine.store.store import MANIFEST, Store
-from memloc.engine.tally import Left, Rates, Setup, setup_of
-from memloc.errors import MemlocError
+from memloc.engine.progress import STATES, Progress, View
+from memloc.errors import MALFORMED, MemlocError
 
-MEASURED = 300
-"""Finished jobs whose seconds are read, of all setups together."""
-READ_FAILURES = 300
-"""Records of failures that are read, the latest first."""
-
-
-@dataclass(frozen=True)
-class FailedAlike:
-    """Jobs that failed for one reason."""
-
-    title: str
-    reason: str
-    number: int
-    log: Path | None
-    host: str
-    time: float
+NAME = "status.json"
+FOLDER = "status"
+WRITE_EVERY = 3.0
+"""Seconds between two versions of the file."""
+SILENCE = 60.0
+"""Seconds without a new version after which its writer counts as gone."""
+KEPT = 20
+"""Running jobs, and reasons of failures, in the file."""
+PATTERNS = (NAME, f"*/{NAME}", f"sweeps/*/{NAME}", f"{FOLDER}/*.json")
 
 
-@dataclass(frozen=True)
-class SweepStatus:
-    """How far a sweep is.
+def run_status(runs: Path, name: str) -> Path:
+    """The file of a single run."""
+    return runs / FOLDER / f"{name}.json"
 
-    Attributes:
-        name: Of the sweep.
-        folder: Where its plan is.
-        counts: For every kind of jobs, how many are in each of `memloc.engine.tally.STATES`.
-        running: Jobs somebody works on now, and who.
-        failures: The latest first.
-        unread: Failed jobs whose reason was not read, as they are so many.
-        left: The time left with as many jobs at once as now; with nobody at work, that of one.
+
+class StatusFile(View):
+    """Keeps a file up to date.
+
+    Args:
+        path: Of the file.
+        name: Of the sweep or run.
+        what: `sweep`, `run`, …: the command that does it.
     """
 
-    name: str
-    folder: Path
-    counts: dict[str, Counter[str]]
-    running: list[tuple[Job, Holder]]
-    failures: list[FailedAlike]
-    unread: int
-    left: Left
+    def __init__(self, path: Path, name: str, what: str) -> None:
+        self.path = path
+        self.about = {"name": name, "what": what, "host": socket.gethostname(), "pid": os.getpid()}
+        self.last = 0.0
 
-    @property
-    def sums(self) -> Counter[str]:
-        """Jobs of all kinds, by state."""
-        return sum(self.counts.values(), Counter())
+    def begin(self, progress: Progress) -> None:
+        """It is there from the beginning."""
+        self._write(progress, working=True)
+
+    def tick(self, progress: Progress) -> None:
+        """A new version now and then."""
+        if time.monotonic() - self.last >= WRITE_EVERY:
+            self._write(progress, working=True)
+
+    def end(self, progress: Progress) -> None:
+        """The last version."""
+        self._write(progress, working=False)
+
+    def _write(self, progress: Progress, working: bool) -> None:
+        self.last = time.monotonic()
+        text = json.dumps(
+            {**self.about, "working": working, "time": time.time(), **snapshot(progress)},
+            ensure_ascii=False,
+        )
+        draft = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex[:6]}")
+        # A file that cannot be written (the disk is full) must not stop the work.
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                draft.write_text(text, encoding="utf-8")
+                os.replace(draft, self.path)
+            finally:
+                draft.unlink(missing_ok=True)
 
 
-def find_sweeps(folder: Path) -> list[Path]:
-    """The folders of sweeps at or below a folder.
+def snapshot(progress: Progress) -> dict[str, Any]:
+    """The counter, as JSON data."""
+    with progress.lock:
+        left = progress.left()
+        return {
+            "elapsed": progress.elapsed,
+            "kinds": {kind: _counts(of_kind) for kind, of_kind in progress.counts.items()},
+            "total": _counts(progress.sums),
+            "running": [
+                {
+                    "title": one.job.title,
+                    "fraction": one.fraction,
+                    "seconds": progress.now() - one.since,
+                }
+                for one in list(progress.running.values())[:KEPT]
+            ],
+            "failures": [asdict(alike) for alike in list(progress.failures.values())[-KEPT:]],
+            "workers": progress.workers,
+            "seconds_left": left.seconds,
+            "rough": left.rough,
+        }
+
+
+def _counts(counts: Any) -> dict[str, int]:
+    return {state.replace(" ", "_"): counts[state] for state in STATES}
+
+
+def find_status(folder: Path) -> list[Path]:
+    """The files of sweeps and runs at or below a folder, in the order of their last change.
 
     Raises:
         MemlocError: If there are none.
     """
     if not folder.is_dir():
         raise MemlocError(
-            f"there is no folder {str(folder)!r}; give the --runs folder of a sweep, or "
-            "runs/sweeps/NAME"
+            f"there is no folder {str(folder)!r}",
+            remedy="give the folder with the runs, or runs/sweeps/NAME",
         )
-    if (folder / NAME).is_file():
-        return [folder]
-    found = sorted(
-        path.parent for path in (*folder.glob(f"sweeps/*/{NAME}"), *folder.glob(f"*/{NAME}"))
-    )
+    found = [path for pattern in PATTERNS for path in folder.glob(pattern)]
     if not found:
         raise MemlocError(
-            f"there is no sweep in {str(folder)!r}; give the --runs folder of a sweep, or "
-            "runs/sweeps/NAME (one that has just begun is there once it is planned)"
+            f"there is no sweep and no run in {str(folder)!r}",
+            remedy="give the folder with the runs, or runs/sweeps/NAME "
+            "(one that has just begun is there once it is planned)",
         )
-    return found
+    return sorted(found, key=lambda path: path.stat().st_mtime)
 
 
-def status_of(folder: Path) -> SweepStatus:
-    """Look at one sweep.
-
-    Args:
-        folder: `runs/sweeps/NAME`.
+def read_status(path: Path) -> dict[str, Any]:
+    """What a file says; nothing runs if its writer is gone.
 
     Raises:
-        StoreError: If the plan cannot be read.
+        MemlocError: If it cannot be read.
     """
-    with _without_collector():
-        jobs = {job.artefact: job for job in read_plan(folder)[0]}
-        return _status(folder, jobs)
-
-
-def _status(folder: Path, plan: dict[tuple[str, str], Job]) -> SweepStatus:
-    jobs = list(plan.values())
-    runs = folder.absolute().parent.parent
-    store = Store(runs / "store")
-    holders = store.claims.all()
-    finished = {kind: _names(store.root / kind) for kind in {job.kind for job in jobs}}
-    failed = _failed(runs / "failures")
-    started = (folder / NAME).stat().st_mtime
-    state: dict[tuple[str, str], str] = {}
-    for job in jobs:
-        name = f"{job.kind}-{job.key}"
-        if job.key in finished[job.kind]:
-            state[job.artefact] = "done"
-        elif name in holders:
-            state[job.artefact] = "running"
-        elif name in failed:
-            state[job.artefact] = "failed"
-    running = [
-        (job, f"{job.kind}-{job.key}") for job in jobs if state.get(job.artefact) == "running"
-    ]
-    if running:  # what failed before this start of the sweep is tried again by now, or soon
-        for job in jobs:
-            old = failed.get(f"{job.kind}-{job.key}", started) < started
-            if state.get(job.artefact) == "failed" and old:
-                del state[job.artefact]
-    _leave_out(jobs, state)
-    counts: dict[str, Counter[str]] = {}
-    for job in jobs:
-        counts.setdefault(job.kind, Counter())[state.get(job.artefact, "waiting")] += 1
-    names = [f"{job.kind}-{job.key}" for job in jobs if state.get(job.artefact) == "failed"]
-    names.sort(key=lambda name: -failed[name])
-    return SweepStatus(
-        folder.absolute().name,
-        folder,
-        counts,
-        [(job, holders[name]) for job, name in running],
-        _read_failures(runs / "failures", names[:READ_FAILURES]),
-        len(names[READ_FAILURES:]),
-        _left(jobs, state, store, [holders[name] for _, name in running]),
-    )
-
-
-@contextlib.contextmanager
-def _without_collector() -> Iterator[None]:
-    """Python looks for garbage again and again while many objects are made; here is none."""
-    gc.disable()
     try:
-        yield
-    finally:
-        gc.enable()
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found["file"] = str(path)
+        if found["working"] and _is_gone(found):
+            found["working"] = False
+            for counts in (found["total"], *found["kinds"].values()):
+                counts["waiting"] += counts["running"]
+                counts["running"] = 0
+            found["running"], found["workers"] = [], ""
+        return found
+    except (OSError, *MALFORMED) as error:
+        raise MemlocError(
+            f"{str(path)!r} cannot be read ({error})", remedy="start again to write it"
+        ) from None
 
 
-def _names(folder: Path) -> set[str]:
-    """What is in a folder of the store: one look instead of one for every job."""
+def _is_gone(found: dict[str, Any]) -> bool:
+    """Whether the process that wrote a file has died, as far as can be known."""
+    if abs(time.time() - found["time"]) > SILENCE:
+        return True
+    if found["host"] != socket.gethostname():
+        return False
     try:
-        return set(os.listdir(folder))
+        os.kill(found["pid"], 0)
+    except ProcessLookupError:
+        return True
     except OSError:
-        return set()
+        pass  # it is there, and somebody else's
+    return False
 
 
-def _failed(folder: Path) -> dict[str, float]:
-    """Records of failures, and when they were written."""
-    found = {}
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(".json"):
-                with contextlib.suppress(OSError):  # the job has just succeeded
-                    found[entry.name.removesuffix(".json")] = entry.stat().st_mtime
-    return found
+class Journal(View):
+    """Adds a line to a file for everything that happens, for looking back.
 
+    Args:
+        path: Gets one JSON object per line; several processes may write to the same file.
+    """
 
-def _leave_out(jobs: Iterable[Job], state: dict[tuple[str, str], str]) -> None:
-    """Mark what needs a failed job."""
-    reached = [artefact for artefact, word in state.items() if word == "failed"]
-    if not reached:
-        return
-    dependents: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for job in jobs:
-        for need in job.needs.values():
-            dependents.setdefault(need, []).append(job.artefact)
-    while reached:
-        for artefact in dependents.get(reached.pop(), ()):
-            if artefact not in state:
-                state[artefact] = "left out"
-                reached.append(artefact)
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
-
-def _read_failures(folder: Path, names: Sequence[str]) -> list[FailedAlike]:
-    alike: dict[str, list[dict[str, Any]]] = {}
-    for name in names:
-        record: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-            record = found if isinstance(found, dict) else {}
-        words = str(record.get("reason") or f"{name} failed: the reason cannot be read")
-        words = words.partition(" (details in ")[0]
-        title, _, reason = words.partition(" failed: ")
-        record = {**record, "name": name, "title": record.get("title") or title}
-        alike.setdefault(reason or words, []).append(record)
-    return [
-        FailedAlike(str(first["title"]), reason, len(same), _log(folder, first["name"]),
-                    str(first.get("host", "")), _number(first.get("time")))
-        for reason, same in alike.items()
-        for first in same[:1]
-    ]  # fmt: skip
-
-
-def _log(folder: Path, name: str) -> Path | None:
-    log = folder / f"{name}.log"
-    return log if log.is_file() else None
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _left(
-    jobs: Iterable[Job],
-    state: dict[tuple[str, str], str],
-    store: Store,
-    holders: Sequence[Holder],
-) -> Left:
-    """From the seconds that finished jobs took."""
-    finished: dict[Setup, list[Job]] = {}
-    remaining: dict[Setup, float] = {}
-    todo = ("running", "waiting") if holders else ("running", "waiting", "failed", "left out")
-    for job in jobs:
-        word = state.get(job.artefact, "waiting")
-        setup = setup_of(job)
-        if word == "done" and not (job.kind == "localise" and job.group):
-            # What puts windows together is left out: it has the seconds of all windows.
-            finished.setdefault(setup, []).append(job)
-        elif word in todo:
-            remaining[setup] = remaining.get(setup, 0.0) + job.cost
-    rates = Rates()
-    each = max(1, MEASURED // max(1, len(finished)))
-    for setup, done in list(finished.items())[:MEASURED]:
-        for job in done[:: -(-len(done) // each)]:
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                text = (store.root / job.kind / job.key / MANIFEST).read_text(encoding="utf-8")
-                rates.learn(setup, job.cost, float(json.loads(text)["costs"]["seconds"]))
-    if not rates.jobs:
-        return Left(None)
-    work = {setup: cost * rates.of(setup) for setup, cost in remaining.items()}
-    unknown = sum(seconds for setup, seconds in work.items() if not rates.knows(setup))
-    total = sum(work.values())
-    spent = sum(filter(None, (age_of(holder) for holder in holders)))
-    left = max(0.0, total - spent) / max(1, len(holders))
-    return Left(left, unknown > total / 2)
-
-
-def age_of(holder: Holder) -> float | None:
-    """For how many seconds somebody has been working on a job, if the claim says so."""
-    since: float | None = getattr(holder, "since", None)
-    return max(0.0, time.time() - since) if since else None
+    def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
+        """A line."""
+        about = {} if job is None else {"kind": job.kind, "key": job.key, "title": job.title}
+        line = {"time": round(time.time(), 3), "pid": os.getpid(), "event": what, **about}
+        if text:
+            line["text"] = text
+        with contextlib.suppress(OSError), self.path.open("ab", buffering=0) as stream:
+            stream.write(f"{json.dumps(line, ensure_ascii=False)}\n".encode())

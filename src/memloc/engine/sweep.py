@@ -26,12 +26,12 @@ from memloc.engine.executor import Executor
 from memloc.engine.half_splits import REPAIRS, further_rounds
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
-from memloc.engine.journal import Journal
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan_file import write_plan
 from memloc.engine.progress import Progress, Silent
 from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.settings import ExecutionConfig
+from memloc.engine.status import Journal, StatusFile
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.sweep_config import Sweep, SweepCell
 from memloc.errors import MemlocError, StoreError, suggest
@@ -213,8 +213,11 @@ def run_sweep(
     about = {"name": sweep.name, "runs": [label for label, _ in planned.runs]}
     write_plan(folder, jobs, about)
     _write(folder / "experiment.yaml", sweep.resolved())
-    progress = Journal(folder / "journal.jsonl", progress)
-    with make_executor(sweep.execution, store, folder) as executor:
+    status = StatusFile(folder / "status.json", sweep.name, "sweep")
+    with (
+        progress.also(status, Journal(folder / "journal.jsonl")),
+        make_executor(sweep.execution, store, folder) as executor,
+    ):
         outcome = executor.execute(jobs, progress)
         halves = [run.halves for _, run in planned.runs if run.halves is not None]
         more = further_rounds(executor, halves, progress)

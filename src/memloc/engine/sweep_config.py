@@ -27,8 +27,8 @@ from memloc.config import (
 from memloc.data.load import is_downloaded, named_tasks
 from memloc.engine import settings_file
 from memloc.engine.complete import as_mapping, complete_control, complete_run, merge_given
+from memloc.engine.progress import KIND_WORDS
 from memloc.engine.settings import ExecutionConfig
-from memloc.engine.tally import KIND_WORDS
 from memloc.errors import ConfigError, MemlocError, nearest
 from memloc.models.names import KNOWN_MODELS
 from memloc.techniques import make, names

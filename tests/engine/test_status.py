@@ -1,0 +1,152 @@
+"""`memloc status`: how far a sweep or a run is, from one small file."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from memloc.engine.job import Job
+from memloc.engine.progress import Progress
+from memloc.engine.status import Journal, StatusFile, read_status, run_status
+from tests.conftest import assert_one_sentence
+from tests.engine.test_progress import Failure, job
+
+
+class Work:
+    """A sweep or run that is told what becomes of its jobs, and the file it keeps."""
+
+    def __init__(self, path: Path, name: str, what: str = "sweep", jobs: int = 5) -> None:
+        self.view = StatusFile(path, name, what)
+        self.path = path
+        self.progress = Progress()
+        self.jobs = [job("train", n) for n in range(jobs)]
+        for one in self.jobs:
+            self.progress._becomes(one, "waiting")
+
+    def save(self, working: bool = True, **changes: object) -> None:
+        self.view._write(self.progress, working)
+        if changes:
+            found = json.loads(self.path.read_text())
+            self.path.write_text(json.dumps({**found, **changes}))
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def work(runs: Path) -> Work:
+    return Work(runs / "sweeps" / "mine" / "status.json", "mine")
+
+
+def test_done_running_failed_left_out_and_waiting_are_shown(memloc, runs: Path, work: Work) -> None:
+    first, second, third, fourth, _ = work.jobs
+    work.progress.finish(first)
+    work.progress.fail(second, Failure("no memory", log="failures/train-1.log"))
+    work.progress.drop(third)
+    work.progress.start(fourth)
+    work.progress.advance(fourth, 0.5)
+    work.save()
+    code, out, _ = memloc("status", runs)
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0] == "Sweep mine: 1 of 5 jobs"
+    assert lines[1].split() == ["done", "running", "failed", "left", "out", "waiting"]
+    assert lines[2].split() == ["training", "1", "1", "1", "1", "1"]
+    assert lines[3].startswith(" 50% ")
+    assert lines[3].endswith("train 3")
+    assert lines[4:7] == ["Failed:", "- train 1: no memory", "  log: failures/train-1.log"]
+    assert lines[7] == "Estimating the time left, with 1 at once."
+    (found,) = json.loads(memloc("status", runs, "--json")[1])["status"]
+    assert found["total"] == {"done": 1, "running": 1, "failed": 1, "left_out": 1, "waiting": 1}
+    assert found["running"][0]["title"] == "train 3"
+
+
+def test_with_workers_pending_it_does_not_say_that_nothing_is_running(
+    memloc, runs: Path, work: Work
+) -> None:
+    work.save()
+    last = memloc("status", runs)[1].splitlines()[-1]
+    assert last == "No job is running now; waiting for workers. Estimating the time left."
+    work.progress.workers = "4 workers pending"
+    work.save()
+    last = memloc("status", runs)[1].splitlines()[-1]
+    assert last == "No job is running now; 4 workers pending. Estimating the time left."
+
+
+@pytest.mark.parametrize(
+    "of_the_dead",
+    [{"pid": 999_999_999}, {"host": "elsewhere", "time": time.time() - 3600}],
+    ids=["gone", "silent"],
+)
+def test_nothing_runs_after_the_process_died(
+    memloc, runs: Path, work: Work, of_the_dead: dict[str, object]
+) -> None:
+    work.progress.start(work.jobs[0])
+    work.save(**of_the_dead)
+    assert read_status(work.path)["total"]["running"] == 0
+    out = memloc("status", runs)[1]
+    assert out.splitlines()[-1] == "Nothing is running; start `memloc sweep` again to go on."
+
+
+def test_runs_have_a_status_too_and_what_is_done_takes_one_line(memloc, runs: Path) -> None:
+    done = Work(run_status(runs, "reviews-minilm-1a2b3c4d"), "reviews-minilm-1a2b3c4d", "run")
+    for one in done.jobs:
+        done.progress.finish(one)
+    done.save(working=False)
+    Work(runs / "sweeps" / "a" / "status.json", "a").save(working=False)
+    Work(runs / "sweeps" / "b" / "status.json", "b", jobs=2).save(working=False)
+    lines = memloc("status", runs)[1].splitlines()
+    assert lines[0] == "Run reviews-minilm-1a2b3c4d: all 5 jobs done"
+    assert lines[1] == "Sweep a: 0 of 5 jobs"
+    assert "Sweep b: 0 of 2 jobs" in lines
+    assert "Sweep a" not in memloc("status", runs / "sweeps" / "b")[1]
+
+
+def test_failures_are_counted_by_reason_and_only_ten_are_shown(
+    memloc, runs: Path, work: Work
+) -> None:
+    for number in range(40):
+        reason = "no memory" if number < 20 else f"reason {number}"
+        work.progress.fail(job("window", number), Failure(reason))
+    work.save()
+    shown = [line for line in memloc("status", runs)[1].splitlines() if line.startswith("- ")]
+    assert len(shown) == 11
+    assert shown[-1] == "- and 10 more reasons"
+
+
+def test_bad_folders_and_files_are_one_sentence(
+    memloc, runs: Path, work: Work, tmp_path: Path
+) -> None:
+    assert_one_sentence(*memloc("status", tmp_path / "no"), "there is no folder")
+    assert_one_sentence(*memloc("status", tmp_path), "one that has just begun is there once it is")
+    for damaged in ("", "nonsense", "{}", "[]"):
+        work.path.parent.mkdir(parents=True, exist_ok=True)
+        work.path.write_text(damaged)
+        assert_one_sentence(*memloc("status", runs), "cannot be read")
+
+
+def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) -> None:
+    path = run_status(runs, "x")
+    progress = Progress(StatusFile(path, "x", "run"), Journal(runs / "journal.jsonl"))
+    jobs = [Job("nap", f"nap {n}", {"n": n}) for n in range(2)]
+    with progress.showing(jobs):
+        assert read_status(path)["working"]
+        progress.start(jobs[0])
+        progress.finish(jobs[0])
+    found = read_status(path)
+    assert not found["working"]
+    assert (found["total"]["done"], found["total"]["waiting"]) == (1, 1)
+    assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+    lines = [json.loads(line) for line in (runs / "journal.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["running", "done"]
+    assert lines[0]["pid"] == os.getpid()
+    blocked = runs / "file"
+    blocked.touch()
+    with Progress(StatusFile(blocked / "x.json", "x", "run")).showing(jobs):
+        pass
