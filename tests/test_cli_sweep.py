@@ -11,8 +11,8 @@ import pytest
 
 from memloc.config import DataConfig
 from memloc.engine import input_cache
+from memloc.engine.compute import KINDS
 from memloc.engine.guesses import Guesses
-from memloc.engine.kinds import KINDS
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep

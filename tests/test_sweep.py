@@ -15,14 +15,13 @@ from rich.console import Console
 from memloc.analysis.generalisation import half_split
 from memloc.api.experiments import run, run_control
 from memloc.api.experiments import sweep as run_sweep
-from memloc.engine.job import Output
-from memloc.engine.kinds import KINDS, train
+from memloc.engine.compute import KINDS, train
+from memloc.engine.job import Output, read_task
 from memloc.engine.plan_file import read_plan
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import cell_names, select, shorten
 from memloc.engine.sweep_config import Sweep, parse_sweep
-from memloc.engine.tasks import read_task
 from memloc.report.sweep_terminal import show_sweep
 from memloc.training.loop import TrainingFailed
 from tests.execution.test_local import assert_same_tables

@@ -8,7 +8,7 @@ import pytest
 from memloc.engine.sweep_file.words import in_settings
 
 from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
-from memloc.engine.kinds import KINDS
+from memloc.engine.compute import KINDS
 from memloc.engine.progress import KIND_WORDS
 from memloc.engine.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
 

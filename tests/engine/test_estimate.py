@@ -12,11 +12,11 @@ from memloc.config import DataConfig, RunConfig
 from memloc.data.load import load_task
 from memloc.engine.costs import pass_flops, rough_lengths
 from memloc.engine.estimate import Estimator, History
+from memloc.engine.job import write_task
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan import model_job, plan_run, speed_job
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.models.names import ModelSource, resolve
 from tests.execution.test_local import TASK, config
 

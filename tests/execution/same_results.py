@@ -17,12 +17,11 @@ from memloc.config import (
     TrainingConfig,
 )
 from memloc.data.load import load_task
-from memloc.engine.job import Job
+from memloc.engine.job import Job, write_task
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan import plan_run
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
 from tests.tiny_models import tiny_model, tiny_tokenizer
 

@@ -27,12 +27,11 @@ from memloc.config import (
 from memloc.data.encode import encode
 from memloc.data.task import Task
 from memloc.engine import experiment
-from memloc.engine.checkpoints import snapshots_of
+from memloc.engine.compute import forget_context, load
 from memloc.engine.input_cache import InputCache
-from memloc.engine.inputs import forget_context, load
 from memloc.engine.job import Job, run_job
 from memloc.engine.over_time import cost_words, possible_at_checkpoints
-from memloc.engine.plan import RunPlan, plan_run
+from memloc.engine.plan import RunPlan, plan_run, snapshots_of
 from memloc.engine.progress import Silent
 from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store, key_of

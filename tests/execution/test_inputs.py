@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from memloc.config import ModelConfig
-from memloc.engine import inputs
-from memloc.engine.inputs import context_for, forget_context, on_this_machine
+from memloc.engine import compute as inputs
+from memloc.engine.compute import context_for, forget_context, on_this_machine
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
 from memloc.engine.progress import Silent

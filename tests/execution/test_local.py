@@ -14,14 +14,14 @@ from rich.console import Console
 from memloc.api.experiments import run
 from memloc.config import DEFAULT_TECHNIQUES, DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.load import load_task
+from memloc.engine.compute import KINDS, train
 from memloc.engine.device import visible_gpus
-from memloc.engine.kinds import KINDS, train
+from memloc.engine.job import write_task
 from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.plan import plan_run
 from memloc.engine.progress import LogLines, Progress, Silent
 from memloc.engine.queue import JobFailed
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.training.lesson import TrainingFailed

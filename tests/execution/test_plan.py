@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from memloc.config import ControlConfig, GeneralisationConfig, RunConfig, Unit, Windows
-from memloc.engine.plan import Planner, RunPlan, plan_run
-from memloc.engine.plan_control import ControlPlanner
+from memloc.engine.plan import ControlPlanner, Planner, RunPlan, plan_run
 from memloc.models.names import ModelSource
 from memloc.techniques import find, make, names
 

@@ -24,12 +24,10 @@ from memloc.config import (
     Windows,
 )
 from memloc.data.load import load_task
-from memloc.engine.inputs import context_for, forget_context, resume_point
-from memloc.engine.job import Job, run_job
-from memloc.engine.plan import Planner
-from memloc.engine.plan_control import ControlPlanner
+from memloc.engine.compute import context_for, forget_context, resume_point
+from memloc.engine.job import Job, run_job, write_task
+from memloc.engine.plan import ControlPlanner, Planner
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.models.names import resolve
 from memloc.techniques.retraining import Retraining
 from tests.tiny_models import tiny_model, tiny_tokenizer

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from memloc.data.task import Task
+from memloc.engine.job import write_task
 from memloc.engine.store.store import Store, key_of, manifest_checksum
-from memloc.engine.tasks import write_task
 from memloc.results.folder import write_results
 
 HOURS_AGO = 2 * 3600

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memloc.engine.kinds import KINDS as JOB_KINDS
+from memloc.engine.compute import KINDS as JOB_KINDS
 from memloc.engine.store.inventory import KINDS, Describer, entries, open_store, set_aside, verify
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError

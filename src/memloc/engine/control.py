@@ -35,8 +35,15 @@ from memloc.engine.experiment import (
 )
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
-from memloc.engine.plan import Planner, model_job, speed_job
-from memloc.engine.plan_control import Cell, ControlPlanner, all_jobs, title_of
+from memloc.engine.plan import (
+    Cell,
+    ControlPlanner,
+    Planner,
+    all_jobs,
+    model_job,
+    speed_job,
+    title_of,
+)
 from memloc.engine.progress import Progress, Silent
 from memloc.engine.queue import JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of

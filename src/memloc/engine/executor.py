@@ -47,7 +47,7 @@ class Executor(ABC):
     def __exit__(self, *error: object) -> None:
         """Stop whatever still runs, and free what this process kept if it did the work."""
         self.stop()
-        inputs = sys.modules.get("memloc.engine.inputs")
+        inputs = sys.modules.get("memloc.engine.compute")
         if inputs is not None:
             inputs.forget_context()
 

@@ -32,12 +32,11 @@ from memloc.engine.experiment import (
     made_from,
 )
 from memloc.engine.input_cache import InputCache
-from memloc.engine.job import Job
+from memloc.engine.job import Job, write_task
 from memloc.engine.plan import FROZEN_SEED, Planner, RunPlan
 from memloc.engine.progress import Progress
 from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier

@@ -11,11 +11,11 @@ from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.engine.costs import rough_lengths
 from memloc.engine.executor import Executor
+from memloc.engine.job import write_task
 from memloc.engine.plan import model_job
 from memloc.engine.progress import Silent
 from memloc.engine.queue import JobFailed
 from memloc.engine.store.store import Store
-from memloc.engine.tasks import write_task
 from memloc.models.names import ModelSource, resolve
 
 

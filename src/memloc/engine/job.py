@@ -7,16 +7,22 @@ it `needs` determine the result and so the key; `where` says how to get at the i
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memloc.engine.store.store import Store, key_of
 from memloc.training.resume import forget_states
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from memloc.data.task import Task
 
 Report = Callable[[float], None]
 
@@ -99,7 +105,7 @@ def _function(kind: str) -> Callable[[Job, Store, Report], Output]:
         from memloc.engine.nap import nap
 
         return nap
-    from memloc.engine.kinds import KINDS
+    from memloc.engine.compute import KINDS
 
     return KINDS[kind]
 
@@ -139,3 +145,43 @@ def peak_memory() -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+# --- prepared data sets: their key is a hash of their content, whatever their name ---------------
+
+
+def write_task(store: Store, task: Task) -> tuple[str, str]:
+    """Store a task with its noise, if it is not there yet; return kind and key."""
+    content = {
+        "labels": list(task.labels),
+        "train": table_hash(task.train),
+        "validation": table_hash(task.validation),
+    }
+    key = key_of("data", content)
+    if not store.sound("data", key):
+        with store.write("data", key, content) as draft:
+            draft.table("train.parquet", task.train)
+            draft.table("validation.parquet", task.validation)
+            draft.json("task.json", {"name": task.name, "category": task.category})
+    return "data", key
+
+
+def read_task(store: Store, artefact: tuple[str, str]) -> Task:
+    """Read it back."""
+    from memloc.data.task import Task
+
+    data = store.open(*artefact)
+    about = data.json("task.json")
+    return Task(
+        about["name"],
+        about["category"],
+        tuple(data.manifest["inputs"]["labels"]),
+        data.table("train.parquet"),
+        data.table("validation.parquet"),
+    )
+
+
+def table_hash(table: pd.DataFrame) -> str:
+    """Hash of columns and values, independent of how pandas keeps them."""
+    columns = {str(column): table[column].tolist() for column in table.columns}
+    return hashlib.sha256(json.dumps(columns, ensure_ascii=False).encode()).hexdigest()

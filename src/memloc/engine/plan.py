@@ -1,16 +1,22 @@
-"""From settings to jobs: models, then the techniques and explanations that look at them."""
+"""From settings to jobs: models, then the techniques and explanations that look at them.
+
+A run trains its models. Checkpoints look at them on their way, with snapshots that a training
+leaves. The control benchmark trains models that could memorise in known layers only.
+"""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from memloc.analysis.control import hidden_name
 from memloc.analysis.windows import Window, chosen_windows
 from memloc.config import (
     PAPER_SPLIT_RATE,
+    ControlConfig,
     GeneralisationConfig,
     ModelConfig,
     RunConfig,
@@ -18,7 +24,6 @@ from memloc.config import (
     Windows,
 )
 from memloc.engine import costs
-from memloc.engine.checkpoints import with_checkpoints
 from memloc.engine.device import pick_device
 from memloc.engine.job import Job
 from memloc.models.names import ModelSource
@@ -30,11 +35,14 @@ STATES_REVISION = 1
 MODEL_REVISION = 4
 SPLIT_REVISION = 1
 SPEED_REVISION = 2
+CONTROL_REVISION = 1
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
+NEXT_TO_NOTHING = 0.01
+"""Cost of snapshots that a training leaves on its way."""
 Artefact = tuple[str, str]
 
 
@@ -207,7 +215,7 @@ class Planner:
         windows = {
             f"window:{window.first}-{window.last}": self.job(
                 "window",
-                f"{name}{of}, {words(window)}",
+                f"{name}{of}, {_in_words(window)}",
                 {**identity, "window": list(window), **self.trains},
                 needs,
                 roles,
@@ -388,10 +396,176 @@ def plan_run(
         jobs = planner.seed_jobs(techniques, explanations, seed, models, of, trainings)
         if config.checkpoints is not None:
             epochs = config.checkpoint_epochs
-            jobs = with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)
+            jobs = _with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)
         seeds.append(jobs)
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
     return RunPlan(frozen, tuple(seeds), splits)
+
+
+def snapshots_of(training: Job, epochs: Sequence[int]) -> Job:
+    """The job whose artefact has the weights of a training after some of its epochs.
+
+    A training that is told so in its `where` leaves that artefact beside its own, so this job is
+    only computed (by training again) if the training was done before anybody asked. It waits for
+    the training, as both at once would be the same work twice. The key of the training itself does
+    not change: whatever was made from it stays valid.
+    """
+    return replace(
+        training,
+        title=f"{training.title}, checkpoints",
+        identity={**training.identity, "snapshots": sorted(epochs)},
+        needs={**training.needs, "trained": training.artefact},
+        cost=training.cost * max(epochs) / training.identity["training"]["epochs"],
+    )
+
+
+def file_of(epoch: int) -> str:
+    """Name of the file with the weights after an epoch, without its ending."""
+    return f"epoch-{epoch}"
+
+
+def _with_checkpoints(
+    planner: Planner,
+    jobs: SeedJobs,
+    epochs: Sequence[int],
+    techniques: Sequence[Technique],
+    explanations: Sequence[Technique],
+    of: str,
+    trained: Callable[[Artefact], bool],
+) -> SeedJobs:
+    """The jobs of a seed, and those of its checkpoints; the last is the end of the training."""
+    trainings, snapshots = {}, {}
+    before = [epoch for epoch in epochs if epoch < planner.training.epochs]
+    for state, job in jobs.trainings.items():
+        trainings[state] = job
+        if before:
+            later = snapshots_of(job, before)
+            if not trained(job.artefact):
+                later = replace(later, cost=NEXT_TO_NOTHING * later.cost)
+            trainings[state] = replace(job, where={**job.where, "snapshots": before})
+            snapshots[state] = later
+    end = {state: job.artefact for state, job in trainings.items()}
+    on_the_way = {state: job.artefact for state, job in snapshots.items()}
+    checkpoints = {}
+    for epoch in epochs:
+        early = epoch in before
+        # The last one is planned like any run, so it is the same jobs.
+        at = replace(planner, epoch=epoch) if early else planner
+        title = f"{of}, epoch {epoch}" if early else of
+        models = on_the_way if early else end
+        checkpoints[epoch] = at.seed_jobs(techniques, explanations, jobs.seed, models, title)
+    return replace(
+        jobs, trainings=trainings, snapshots=tuple(snapshots.values()), checkpoints=checkpoints
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One control model with what looks at it.
+
+    Attributes:
+        model: Name of the model.
+        n_layers: Its depth.
+        task: Name of the main task.
+        hidden: The layers that the main task may change.
+        jobs: `trainings` has memorised, original and frozen (shared by all cells of a task).
+    """
+
+    model: str
+    n_layers: int
+    task: str
+    hidden: tuple[int, ...]
+    jobs: SeedJobs
+
+    @property
+    def seed(self) -> int:
+        """Model seed."""
+        return self.jobs.seed
+
+
+@dataclass(frozen=True)
+class ControlPlanner:
+    """Plans the cells of one model and one task.
+
+    Attributes:
+        planner: Of the model and the main task.
+        auxiliary: Data of the auxiliary task.
+        config: Settings of the control setup.
+        names: Model and task, for people.
+    """
+
+    planner: Planner
+    auxiliary: Artefact
+    config: ControlConfig
+    names: tuple[str, str]
+
+    def cell(
+        self,
+        techniques: Sequence[Technique],
+        hidden: tuple[int, ...],
+        seed: int,
+        of: str,
+        passes: float,
+    ) -> Cell:
+        """All jobs of one set of layers.
+
+        Args:
+            techniques: To apply.
+            hidden: The layers.
+            seed: Model seed.
+            of: Added to titles.
+            passes: Cost of a pass of both tasks' data, in passes of the main task's.
+        """
+        title = f"frozen reference{self.planner.shared_label or f' ({self._task})'}"
+        frozen = self._train("frozen", (), FROZEN_SEED, title, passes)
+        memorised = self._train("memorised", hidden, seed, f"θ_M{of}", passes)
+        original = self._train("original", hidden, seed, f"θ_O{of}", passes, memorised)
+        trainings = {"memorised": memorised, "original": original, "frozen": frozen}
+        models = {role: job.artefact for role, job in trainings.items()}
+        models["near_ceiling"] = memorised.artefact
+        jobs = self.planner.seed_jobs(techniques, (), seed, models, of, trainings)
+        return Cell(self.names[0], self.planner.n_layers, self._task, hidden, jobs)
+
+    @property
+    def _task(self) -> str:
+        return self.names[1]
+
+    def _train(
+        self,
+        state: str,
+        hidden: tuple[int, ...],
+        seed: int,
+        title: str,
+        passes: float,
+        twin: Job | None = None,
+    ) -> Job:
+        needs = {"auxiliary": self.auxiliary}
+        if twin is not None:
+            needs["memorised"] = twin.artefact
+        identity = {
+            "state": state,
+            "layers": list(hidden),
+            "seed": seed,
+            "revision": CONTROL_REVISION,
+            "control": self.config.model_dump(),
+            **self.planner.trains,
+        }
+        return self.planner.job("control", title, identity, needs, size=passes)
+
+
+def all_jobs(cells: Sequence[Cell]) -> list[Job]:
+    """Every job once, in an order in which they could run one after another."""
+    jobs = [cell.jobs for cell in cells]
+    trainings = [job for of_cell in jobs for job in of_cell.trainings.values()]
+    parts = [job for of_cell in jobs for job in of_cell.parts]
+    results = [job for of_cell in jobs for job in of_cell.techniques.values()]
+    return list({job.key: job for job in (*trainings, *parts, *results)}.values())
+
+
+def title_of(model: str | None, task: str, hidden: tuple[int, ...], seed: int | None) -> str:
+    """` (questions, layers 1+2)`: what distinguishes a cell."""
+    parts = [model, task, f"layers {hidden_name(hidden)}", None if seed is None else f"seed {seed}"]
+    return f" ({', '.join(part for part in parts if part)})"
 
 
 def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
@@ -408,8 +582,7 @@ def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
     return Job("speed", "measure the model", identity, needs, where)
 
 
-def words(window: Window) -> str:
-    """A window for people."""
+def _in_words(window: Window) -> str:
     if window.size == 1:
         return f"layer {window.first}"
     return f"layers {window.first}-{window.last}"

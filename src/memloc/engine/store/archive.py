@@ -311,7 +311,7 @@ def _data_problem(folder: Path) -> str | None:
     """Data are named after their content, so that can be checked too."""
     import pandas as pd
 
-    from memloc.engine.tasks import table_hash
+    from memloc.engine.job import table_hash
 
     inputs = (read_manifest(folder) or {"inputs": {}})["inputs"]
     for name in ("train", "validation"):

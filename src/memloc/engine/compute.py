@@ -1,0 +1,559 @@
+"""What each kind of job computes, and what it works on: models, examples and states.
+
+Models are loaded when asked for. A process keeps what it loaded for its last job, because the next
+one (another window of the same model) usually needs the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.special import softmax
+from torch import Tensor
+
+from memloc.analysis.generalisation import half_split
+from memloc.analysis.windows import Window
+from memloc.config import ControlConfig, ModelConfig, TrainingConfig, Windows
+from memloc.data.encode import Encoded, encode, evaluation_batches
+from memloc.data.noise import true_label
+from memloc.data.task import Task
+from memloc.engine.costs import pass_flops, rough_lengths
+from memloc.engine.device import pick_device
+from memloc.engine.job import Job, Output, Report, peak_memory, read_task
+from memloc.engine.plan import file_of, snapshots_of
+from memloc.engine.store.store import Store
+from memloc.errors import StoreError
+from memloc.models.blocks import BlockModel
+from memloc.models.heads import SecondHead
+from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
+from memloc.models.mixing import state_width
+from memloc.models.names import ModelSource, Role, StatesOf, resolve
+from memloc.models.on_demand import LayersOnDemand
+from memloc.models.states import EVALUATION_BATCH, states_of
+from memloc.techniques import Technique, make
+from memloc.techniques.base import CACHE_MEMORY, Context
+from memloc.training.control import AuxiliaryTask, HiddenTask, learned_by_heart, train_until_learned
+from memloc.training.learners import HeadOnly, WholeModel
+from memloc.training.lesson import Lesson
+from memloc.training.loop import Trained, fine_tune, train_on_part, training_data
+from memloc.training.resume import SAVE_EVERY, KeptValues, ResumePoint
+from memloc.training.snapshots import Snapshots
+
+COUNTED = 200
+"""Examples of a data set whose tokens are counted."""
+FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
+"""Operations of a measurement: a second or a few."""
+_kept: dict[str, Context] = {}
+
+
+# --- what a job works on ----------------------------------------------------------------------
+
+
+def context_for(job: Job, store: Store) -> Context:
+    """The context of a job, perhaps that of the job before."""
+    names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes", "epoch")
+    needs = {role: need for role, need in job.needs.items() if not role.startswith("window:")}
+    what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
+    key = json.dumps(what, sort_keys=True)
+    if key not in _kept:
+        forget_context()
+        _kept[key] = _make_context(job, store)
+    return _kept[key]
+
+
+def forget_context() -> None:
+    """Free the memory."""
+    _kept.clear()
+    gc.collect()  # models may hold themselves in a circle, and the next must not come beside them
+
+
+def resume_point(job: Job, store: Store) -> ResumePoint:
+    """Where the trainings of a job save their states."""
+    every = job.where.get("save_every")
+    return ResumePoint(store, job.key, SAVE_EVERY if every is None else every)
+
+
+def _make_context(job: Job, store: Store) -> Context:
+    task = read_task(store, job.needs["data"])
+    models = _Models(job, store, task)
+
+    @cache
+    def encoded() -> Encoded:
+        codec = models.get(models.reference).codec
+        return encode(task.train, codec, job.identity["model"]["pair_format"])
+
+    @cache
+    def states(of: StatesOf) -> Tensor:
+        artefact = store.open(*job.needs[f"states:{of}"])
+        return artefact.tensors("states.safetensors")["states"]
+
+    memory = job.where.get("cache_memory")
+    return Context(
+        task.train,
+        encoded,
+        lambda role: models.get(role).blocks,
+        states,
+        job.where["layers"],
+        seed=job.identity.get("seed", 0),
+        training=TrainingConfig(**job.identity["training"]),
+        windows=Windows(
+            sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
+        ),
+        cache_memory=CACHE_MEMORY if memory is None else memory,
+        cache_folder=_cache_folder(store),
+    )
+
+
+class _Models:
+    """The models of a job, loaded when one is first asked for."""
+
+    def __init__(self, job: Job, store: Store, task: Task) -> None:
+        self.job, self.store, self.task = job, store, task
+        self.roles = [r for r in get_args(Role) if r in job.needs or r in job.where["models"]]
+        self.reference: Role = self.roles[0] if self.roles else "pretrained"
+        """Inputs are encoded the way of the model that memorised, or of the only one there is."""
+        self.low_memory = job.where.get("low_memory", False) and "original" in self.roles
+        self.loaded: dict[Role, Classifier] = {}
+
+    def get(self, role: Role) -> Classifier:
+        # The layers of θ_O are in their file before another model comes.
+        first: list[Role] = ["original"] if self.low_memory else []
+        wanted = dict.fromkeys([*first, self.reference, role])
+        new = [each for each in wanted if each not in self.loaded]
+        for each in new:
+            found = _load_role(self.job, self.store, self.task, each)
+            if each == "original" and self.low_memory:
+                LayersOnDemand(found.blocks, _cache_folder(self.store))
+            self.loaded[each] = found
+        reference = self.loaded[self.reference]
+        for each in new:
+            if each != self.reference:
+                blocks = self.loaded[each].blocks
+                # Heads find the last real token by the padding id, so all must know the same one.
+                set_padding(blocks.model, reference.codec.pad_id)
+                share_embeddings(blocks, reference.blocks)
+        return self.loaded[role]
+
+
+def _cache_folder(store: Store) -> Path:
+    return store.root / ".cache"
+
+
+def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
+    """As somebody fine-tuned it, or the pre-trained one, perhaps with stored weights over it."""
+    if role in job.where["models"]:
+        return load(job, task, ModelSource(**job.where["models"][role]), new_head=False)
+    classifier = load(job, task, ModelSource(**job.where["source"]), new_head=True)
+    if role == "pretrained":
+        return classifier
+    artefact = store.open(*job.needs[role])
+    name = "near_ceiling" if role == "near_ceiling" else "final"
+    if "epoch" in job.identity:
+        name = file_of(job.identity["epoch"])
+    put_weights(classifier.blocks, artefact.each_tensor(f"{name}.safetensors"))
+    return classifier
+
+
+def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int = 0) -> Classifier:
+    """A model with its tokeniser; a new head has one output per class of the task.
+
+    Jobs of clusters leave the device to the machine they come to (`auto`).
+    """
+    source, device = on_this_machine(source), job.where["device"]
+    model: dict[str, Any] = job.identity["model"]
+    return load_classifier(
+        source,
+        ModelConfig(
+            name=source.location,
+            blocks=model["blocks"],
+            pair_format=model["pair_format"],
+            trust_remote_code=job.where["trust_remote_code"],
+        ),
+        n_labels=len(task.labels) if new_head else None,
+        labels=task.labels if new_head else None,
+        seed=seed,
+        device=pick_device("auto") if device == "auto" else device,
+        max_tokens=job.identity["training"]["max_tokens"],
+    )
+
+
+def on_this_machine(source: ModelSource) -> ModelSource:
+    """The same model; the embedded one is part of the installation, wherever that is here."""
+    if source.name != "minilm" or Path(source.location).is_dir():
+        return source
+    embedded = resolve(ModelConfig(name="minilm"))
+    return embedded if embedded.fingerprint == source.fingerprint else source
+
+
+def put_weights(model: BlockModel, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Overwrite parameters in place; the rest stays pre-trained."""
+    parameters = dict(model.model.named_parameters())
+    with torch.no_grad():
+        for name, value in weights:
+            parameters[name].copy_(value)
+
+
+# --- models -----------------------------------------------------------------------------------
+
+
+def train(job: Job, store: Store, report: Report) -> Output:
+    """Fine-tune: identity has state (original, memorised, frozen), model, training and seed.
+
+    With `snapshots` in the identity the result is the weights after these epochs; in `where` they
+    are left as the artefact of `snapshots_of`.
+    """
+    forget_context()
+    started = time.perf_counter()
+    task = read_task(store, job.needs["data"])
+    config = TrainingConfig(**job.identity["training"])
+    state: str = job.identity["state"]
+    source = ModelSource(**job.where["source"])
+    classifier = load(job, task, source, new_head=True, seed=job.identity["seed"])
+    pair_format = job.identity["model"]["pair_format"]
+    sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
+    learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
+    data = training_data(task, state)
+    point = resume_point(job, store)
+    own: list[int] | None = job.identity.get("snapshots")
+    beside: list[int] | None = job.where.get("snapshots") if own is None else None
+    snapshots = Snapshots(point, own or beside or ())
+    trained = fine_tune(
+        learner,
+        data,
+        config,
+        job.identity["seed"],
+        report,
+        resume=point.part("training"),
+        snapshots=snapshots,
+        last_epoch=max(own) if own else None,
+    )
+    parameters = dict(classifier.blocks.model.named_parameters())
+    # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
+    untrained = {name: parameters[name] for name in classifier.fresh - trained.final.keys()}
+    costs = {"peak_memory_bytes": peak_memory()}
+    files = _OneByOne(snapshots, untrained)
+    if own:
+        if not snapshots.complete():
+            # A training that went on from its state would not pass the missing epochs again.
+            point.part("training").forget()
+        return Output(tensors=files, costs=costs)
+    if beside:
+        spent = {"seconds": round(time.perf_counter() - started, 3), **costs}
+        _leave(snapshots_of(job, beside), store, files, spent)
+    tensors = {"final": {**trained.final, **untrained}}
+    if state == "memorised":
+        # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
+        tensors["near_ceiling"] = trained.memorised_at or trained.final
+    return Output(
+        tables={"history": trained.history},
+        tensors=tensors,
+        values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
+        costs=costs,
+    )
+
+
+class _OneByOne(Mapping[str, dict[str, Tensor]]):
+    """The weights of all epochs by file, each read when it is written, as models are large."""
+
+    def __init__(self, snapshots: Snapshots, untrained: Mapping[str, Tensor]) -> None:
+        self.snapshots, self.untrained = snapshots, untrained
+        self.epochs = {file_of(epoch): epoch for epoch in snapshots.epochs}
+
+    def __getitem__(self, name: str) -> dict[str, Tensor]:
+        weights = self.snapshots.read(self.epochs[name])
+        if weights is None:
+            raise StoreError(
+                f"the weights of epoch {self.epochs[name]} could not be kept; free some space and "
+                "run the same command again"
+            )
+        return {**weights, **self.untrained}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.epochs)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+
+def _leave(job: Job, store: Store, files: _OneByOne, costs: dict[str, float]) -> None:
+    """Write the artefact of another job; if that is not possible, it is computed in its turn."""
+    with (
+        contextlib.suppress(StoreError),
+        store.write(job.kind, job.key, job.inputs, costs) as draft,
+    ):
+        for name, weights in files.items():
+            draft.tensors(f"{name}.safetensors", weights)
+
+
+def control(job: Job, store: Store, report: Report) -> Output:
+    """Train with hidden memorisation: identity has state, layers, seed, training and control.
+
+    θ_O starts at the learning rate that θ_M needed, so that both are trained alike.
+    """
+    forget_context()
+    task, other = (read_task(store, job.needs[role]) for role in ("data", "auxiliary"))
+    training = TrainingConfig(**job.identity["training"])
+    config = ControlConfig(**job.identity["control"])
+    state, seed = job.identity["state"], job.identity["seed"]
+    layers = tuple(job.identity["layers"])
+    source = ModelSource(**job.where["source"])
+    data = training_data(task, state)
+    labels = true_label(other.train).copy()
+    auxiliary_rate = config.auxiliary_rate or training.learning_rate / 2
+    resume = resume_point(job, store)
+    auxiliary_accuracy: dict[float, float] = {}
+
+    def train(rate: float) -> Trained:
+        """An attempt; one that was finished before the process was killed is not made again."""
+        number = len(auxiliary_accuracy) + 1
+        point = resume.part(f"attempt-{number}")
+        finished, beside = point.part("result"), KeptValues()
+        trained = Trained({}, None, None, pd.DataFrame())
+        finished.keep("beside", beside)
+        finished.keep("trained", trained)
+        if finished.restore({"rate": rate}):
+            auxiliary_accuracy[rate] = beside.data["auxiliary_accuracy"]
+            return trained
+        trained = attempt(rate, point)
+        if number < config.attempts and not learned_by_heart(trained, config):
+            beside.data = {"auxiliary_accuracy": auxiliary_accuracy[rate]}
+            finished.keep("trained", trained)
+            if finished.save():
+                point.forget()
+        return trained
+
+    def attempt(rate: float, point: ResumePoint) -> Trained:
+        classifier = load(job, task, source, new_head=True, seed=seed)
+        donor = load(job, other, source, new_head=True, seed=seed + 1)
+        codec, pairs = classifier.codec, job.identity["model"]["pair_format"]
+        train_set, validation = (
+            encode(table, codec, pairs) for table in (task.train, task.validation)
+        )
+        learner = HiddenTask(classifier.blocks, train_set, validation, layers)
+        auxiliary = AuxiliaryTask(
+            SecondHead(classifier.blocks, donor.blocks), encode(other.train, codec, pairs)
+        )
+        lesson = Lesson(
+            auxiliary,
+            torch.from_numpy(labels).to(learner.device),
+            training.replace(learning_rate=auxiliary_rate),
+            "--aux-rate",
+        )
+        done = len(auxiliary_accuracy)
+        trained = fine_tune(
+            learner,
+            data,
+            training.replace(learning_rate=rate),
+            seed,
+            lambda fraction: report((done + fraction) / (done + 1)),
+            [lesson],
+            point,
+        )
+        auxiliary_accuracy[rate] = auxiliary.accuracy(labels, training.dtype)
+        return trained
+
+    rate = training.learning_rate
+    if state == "original":
+        rate = store.open(*job.needs["memorised"]).json("outcome.json")["learning_rate"]
+    if state == "frozen":  # a head alone cannot learn noisy labels by heart, at no rate
+        config = config.replace(attempts=1)
+    learned = train_until_learned(train, rate, config)
+    trained, chosen = learned.trained, learned.chosen
+    tensors = {"final": trained.final}
+    if state == "memorised":
+        tensors["near_ceiling"] = trained.memorised_at or trained.final
+    return Output(
+        tables={
+            "history": trained.history,
+            "attempts": pd.DataFrame([asdict(attempt) for attempt in learned.attempts]).astype(
+                {"failure": "string"}
+            ),
+        },
+        tensors=tensors,
+        values={
+            "outcome": {
+                "memorised_epoch": trained.memorised_epoch,
+                "steps": trained.steps,
+                "learning_rate": chosen.learning_rate,
+                "accuracy": chosen.accuracy,
+                "learned": chosen.accuracy > config.learned_at,
+                "auxiliary_accuracy": auxiliary_accuracy[chosen.learning_rate],
+            }
+        },
+        costs={"peak_memory_bytes": peak_memory()},
+    )
+
+
+def speed(job: Job, store: Store, report: Report) -> Output:
+    """How fast a model is on this machine, and how many tokens its tokeniser makes of data sets."""
+    tasks = {key: read_task(store, (kind, key)) for kind, key in job.needs.values()}
+    first = next(iter(tasks.values()))
+    began = time.perf_counter()
+    classifier = load(job, first, ModelSource(**job.where["source"]), new_head=True)
+    seconds_to_load = time.perf_counter() - began
+    model = classifier.blocks
+    facts = facts_of(model)
+    limit = job.identity["training"]["max_tokens"]
+    longer, of_pass, samples = {}, {}, []
+    for key, task in tasks.items():
+        rows = task.train.iloc[:: max(1, len(task.train) // COUNTED)]
+        sample = encode(rows, classifier.codec, job.identity["model"]["pair_format"])
+        counted = pass_flops(facts, sample.lengths)
+        longer[key] = counted / pass_flops(facts, rough_lengths(rows, limit))
+        of_pass[key] = counted * len(task.train) / len(rows)
+        samples.append(sample)
+    budget = FLOPS_ON_CPU if model.device.type == "cpu" else FLOPS_ON_GPU
+    batch = samples[0].batch(_within(samples[0], budget, facts), model.device)
+    best = float("inf")
+    with torch.inference_mode():
+        for _ in range(4):  # the first pass also allocates
+            started = time.perf_counter()
+            model.logits(batch).sum().item()
+            best = min(best, time.perf_counter() - started)
+    shape = batch["input_ids"].shape
+    rate = pass_flops(facts, np.full(shape[0], shape[1])) / best
+    return Output(
+        values={
+            "speed": {
+                "flops_per_second": rate,
+                "seconds_to_load": seconds_to_load,
+                "longer": longer,
+                "seconds_per_pass": {key: flops / rate for key, flops in of_pass.items()},
+                "trained_bytes": 4 * facts["trained_parameters"],
+            }
+        }
+    )
+
+
+def _within(sample: Encoded, budget: float, facts: dict[str, Any]) -> list[int]:
+    """Examples of middling length, as many as the budget allows, up to the usual batch."""
+    order = sample.lengths.argsort(kind="stable")
+    middle = order[max(0, len(order) // 2 - 8) :][:16]
+    of_example = pass_flops(facts, sample.lengths[middle]) / len(middle)
+    return [int(index) for index in middle[: max(1, int(budget / of_example))]]
+
+
+def facts_of(model: BlockModel) -> dict[str, Any]:
+    """What planning must know about a model."""
+    sizes = {name: tensor.numel() for name, tensor in model.model.named_parameters()}
+    embeddings = set(model.groups.embeddings)
+    return {
+        "layers": model.n_layers,
+        "pooling": model.pooling,
+        "layer_parameters": sum(sizes[name] for group in model.groups.blocks for name in group),
+        "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
+        "width": state_width(model.model),
+        "unit_problem": model.unit_problem,
+    }
+
+
+# --- techniques, states and half-splits -------------------------------------------------------
+
+
+def model(job: Job, store: Store, report: Report) -> Output:
+    """Look at a pre-trained model: what planning must know about it."""
+    source = on_this_machine(ModelSource(**job.where["source"]))
+    classifier = load_classifier(
+        source,
+        ModelConfig(
+            name=source.location,
+            blocks=job.identity["blocks"],
+            trust_remote_code=job.where["trust_remote_code"],
+        ),
+        n_labels=2,
+    )
+    return Output(values={"facts": facts_of(classifier.blocks)})
+
+
+def states(job: Job, store: Store, report: Report) -> Output:
+    """States of all layers where the head reads them, for everything that looks at states."""
+    context = context_for(job, store)
+    of = cast(StatesOf, job.identity["role"])
+    found = states_of(of, context.model, context.encoded, report)
+    batches = len(list(evaluation_batches(context.encoded, EVALUATION_BATCH)))
+    costs = {"block_passes": (len(found) - 1) * batches, "peak_memory_bytes": peak_memory()}
+    return Output(tensors={"states": {"states": found}}, costs=costs)
+
+
+def window(job: Job, store: Store, report: Report) -> Output:
+    """One window of a technique: identity has technique, revision, settings and the window."""
+    context = replace(context_for(job, store), resume=resume_point(job, store))
+    found = _technique(job).window(context, Window(*job.identity["window"]), report)
+    return Output(tables=found, costs={"peak_memory_bytes": peak_memory()})
+
+
+def localise(job: Job, store: Store, report: Report) -> Output:
+    """Apply a technique, or put together what was found on its windows."""
+    context, technique = context_for(job, store), _technique(job)
+    parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
+    if not parts:
+        tables, costs = technique.compute(context, report)
+        return Output(tables=tables, costs={**costs, "peak_memory_bytes": peak_memory()})
+    windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
+    artefacts = [store.open(*need) for need in parts.values()]
+    found = [
+        {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
+        for a in artefacts
+    ]
+    result = technique.combine(context, windows, found)
+    spent = [artefact.manifest["costs"] for artefact in artefacts]
+    costs = {
+        "seconds": round(sum(cost["seconds"] for cost in spent), 3),
+        "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
+    }
+    return Output(tables=dict(result.tables), costs={**result.costs, **costs})
+
+
+def _technique(job: Job) -> Technique:
+    return make(job.identity["technique"], job.identity["settings"])
+
+
+def split(job: Job, store: Store, report: Report) -> Output:
+    """Train on a random half of the training data and ask for the labels of all of it."""
+    forget_context()
+    task = read_task(store, job.needs["data"])
+    config = TrainingConfig(**job.identity["training"])
+    number, seed = job.identity["split"], job.identity["seed"]
+    source = ModelSource(**job.where["source"])
+    classifier = load(job, task, source, new_head=True, seed=number)
+    encoded = encode(task.train, classifier.codec, job.identity["model"]["pair_format"])
+    inside = half_split(len(encoded), number, seed)
+    labels = task.train["label"].to_numpy(copy=True)
+    resume = resume_point(job, store).part("training")
+    logits = train_on_part(
+        classifier.blocks, encoded, inside, labels, config, number, report, resume
+    )
+    probabilities = softmax(logits.astype(np.float64), axis=1)
+    answers = pd.DataFrame(
+        {
+            "example": task.train["example"],
+            "inside": inside,
+            "predicted": logits.argmax(axis=1),
+            "probability": probabilities[np.arange(len(labels)), labels],
+        }
+    )
+    return Output(tables={"answers": answers}, costs={"peak_memory_bytes": peak_memory()})
+
+
+KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
+    "model": model,
+    "train": train,
+    "states": states,
+    "window": window,
+    "localise": localise,
+    "explain": localise,
+    "split": split,
+    "control": control,
+    "speed": speed,
+}
