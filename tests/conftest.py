@@ -29,7 +29,7 @@ LONGEST = (
     "test_cli_control.py",
     "docs/test_notebook.py",
     "docs/test_reproduction.py",
-    "execution/test_executor.py",
+    "engine/test_local.py",
     "models/test_memory.py",
     "api/test_api_page.py",
 )

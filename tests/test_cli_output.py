@@ -32,7 +32,7 @@ def stop_and_check(
     )  # fmt: skip
     store = Store(runs / "store")
     deadline = time.monotonic() + 120
-    while not any(name.startswith("train-") for name in store.claims.all()):
+    while not any(name.startswith("train-") for name in store.locks.holders()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -43,7 +43,7 @@ def stop_and_check(
     _, errors = process.communicate(timeout=30)
     assert time.monotonic() - started < 5
     assert not list((runs / "store" / ".tmp").glob("*"))
-    assert not list((runs / "store" / ".claims").glob("*"))
+    assert not list((runs / "store" / ".locks").glob("*"))
     assert "Traceback" not in errors
     return process.returncode, errors
 

@@ -30,10 +30,10 @@ from memloc.engine import experiment
 from memloc.engine.compute import forget_context, load
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job, run_job
+from memloc.engine.loop import Outcome
 from memloc.engine.over_time import cost_words, possible_at_checkpoints
 from memloc.engine.plan import RunPlan, plan_run, snapshots_of
 from memloc.engine.progress import Silent
-from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store, key_of
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel

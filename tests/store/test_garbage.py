@@ -81,7 +81,7 @@ def test_young_artefacts_stay(runs: Path) -> None:
 
 
 def test_nothing_but_rubbish_goes_while_somebody_computes(runs: Path) -> None:
-    claim = runs / "store" / ".claims" / "train-abc.1"
+    claim = runs / "store" / ".locks" / "train-abc"
     claim.parent.mkdir()
     claim.write_text("{}")
     assert find_garbage(Store(runs / "store"), runs).in_use

@@ -26,7 +26,7 @@ def test_every_kind_of_job_can_be_exchanged() -> None:
 
 
 def test_artefacts_are_found_by_kind_with_size_and_words(store: Store) -> None:
-    (store.root / ".claims").mkdir()
+    (store.root / ".locks").mkdir()
     found = entries(store)
     assert [entry.kind for entry in found] == ["data", "train", "window"]
     words = [Describer(store).words(entry) for entry in found]

@@ -23,6 +23,7 @@ from memloc.config import DEFAULT_TECHNIQUES, PairFormat, TechniqueSettings, Tra
 from memloc.engine.complete import choose_techniques
 from memloc.engine.experiment import with_texts
 from memloc.engine.job import Job, peak_memory
+from memloc.engine.loop import Failure
 from memloc.engine.progress import Progress
 from memloc.errors import MemlocError
 from memloc.results.summary import finish, summarise_methods
@@ -179,7 +180,7 @@ def _compute(
                 tables, spent = technique.compute(context, partial(progress.advance, job))
             except MemlocError as error:
                 failures.append(in_words(f"{name} failed: {error}"))
-                progress.fail(job, failures[-1])
+                progress.fail(job, Failure.of(job, error))
                 continue
             progress.finish(job)
             seconds = round(time.perf_counter() - started, 3)

@@ -24,7 +24,6 @@ from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
-from memloc.engine.executor import Executor
 from memloc.engine.experiment import (
     Findings,
     Planned,
@@ -35,6 +34,7 @@ from memloc.engine.experiment import (
 )
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
+from memloc.engine.loop import Executor, JobFailed, Outcome
 from memloc.engine.plan import (
     Cell,
     ControlPlanner,
@@ -45,7 +45,6 @@ from memloc.engine.plan import (
     title_of,
 )
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.queue import JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
 from memloc.models.names import ModelSource
 from memloc.tables import CELL
@@ -357,8 +356,8 @@ def measure(
         for look in looks
     }
     outcome = executor.execute(list(jobs.values()), Silent())
-    for words in outcome.failed.values():
-        raise JobFailed(words)
+    for failure in outcome.failed.values():
+        raise failure.error()
     store = executor.store
     found = {model: store.open(*job.artefact).json("speed.json") for model, job in jobs.items()}
     seconds = {

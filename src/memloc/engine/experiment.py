@@ -21,11 +21,11 @@ from memloc.analysis.windows import chosen_windows
 from memloc.config import RunConfig
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
-from memloc.engine.executor import Executor
 from memloc.engine.half_splits import HalfSplits, collect_splits, further_rounds
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
+from memloc.engine.loop import Artefact, Executor, Failure, JobFailed, Outcome
 from memloc.engine.over_time import (
     checkpoint_costs,
     collect_checkpoints,
@@ -34,7 +34,6 @@ from memloc.engine.over_time import (
 )
 from memloc.engine.plan import RunPlan, model_job, plan_run
 from memloc.engine.progress import Progress
-from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.store.store import Store, key_of
 from memloc.models.names import ModelSource
 from memloc.techniques import (
@@ -174,7 +173,7 @@ def carry_out(
             progress.note(notice)
         outcome = executor.execute(planned.jobs, progress)
         more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
-    outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
+    outcome += more
     findings = planned.collect(store, outcome)
     seconds = round(time.perf_counter() - started, 1)
     return replace(findings, jobs=count_jobs(planned.jobs, outcome), seconds=seconds)
@@ -182,7 +181,7 @@ def carry_out(
 
 def count_jobs(jobs: Sequence[Job], outcome: Outcome) -> dict[str, int]:
     """How many were computed now, and how many were in the store already."""
-    reused = len(jobs) - outcome.computed - len(outcome.failed)
+    reused = len(jobs) - outcome.computed - len(outcome.missing)
     return {"computed": outcome.computed, "reused": reused}
 
 
@@ -195,16 +194,16 @@ def made_from(jobs: Iterable[Job], store: Store) -> list[Artefact]:
 def failures_of(jobs: Sequence[Job], outcome: Outcome) -> list[str]:
     """What went wrong with these jobs: a sentence for each reason."""
     mine = {job.artefact for job in jobs}
-    return one_of_each([words for a, words in outcome.failed.items() if words and a in mine])
+    return one_of_each([failure for a, failure in outcome.failed.items() if a in mine])
 
 
-def one_of_each(sentences: list[str]) -> list[str]:
+def one_of_each(failures: list[Failure]) -> list[str]:
     """Jobs that failed for the same reason in one sentence, with their number."""
-    reasons: dict[str, list[str]] = {}
-    for sentence in sentences:
-        reasons.setdefault(sentence.partition(" failed: ")[2] or sentence, []).append(sentence)
+    reasons: dict[str, list[Failure]] = {}
+    for failure in failures:
+        reasons.setdefault(failure.reason, []).append(failure)
     return [
-        same[0] + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
+        str(same[0]) + (f" (and {len(same) - 1} more like it)" if len(same) > 1 else "")
         for same in reasons.values()
     ]
 
@@ -370,7 +369,7 @@ def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list
     """
     sentences = failures_of(jobs, outcome)
     results = {job.artefact for jobs in plan.seeds for job in jobs.techniques.values()}
-    if results <= outcome.failed.keys():
+    if results <= outcome.missing:
         more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
         raise JobFailed(sentences[0] + more)
     return sentences

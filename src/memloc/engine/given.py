@@ -21,7 +21,6 @@ from memloc.config import (
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Task
-from memloc.engine.executor import Executor
 from memloc.engine.experiment import (
     Findings,
     Planned,
@@ -33,9 +32,9 @@ from memloc.engine.experiment import (
 )
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job, write_task
+from memloc.engine.loop import Executor, Outcome
 from memloc.engine.plan import FROZEN_SEED, Planner, RunPlan
 from memloc.engine.progress import Progress
-from memloc.engine.queue import Outcome
 from memloc.engine.store.store import Store
 from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel

@@ -15,8 +15,8 @@ from memloc.config import DataConfig, ModelConfig
 from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
-from memloc.engine.executor import Executor
 from memloc.engine.input_cache import InputCache
+from memloc.engine.loop import Executor
 from memloc.engine.store.store import Store, key_of
 from memloc.errors import DataError, ModelError
 from memloc.models.names import ModelSource, find_known

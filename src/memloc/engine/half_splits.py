@@ -18,10 +18,9 @@ from memloc.analysis.generalisation import (
 )
 from memloc.config import GeneralisationConfig
 from memloc.data.task import Task
-from memloc.engine.executor import Executor
 from memloc.engine.job import Job
+from memloc.engine.loop import Executor, Outcome
 from memloc.engine.progress import Progress
-from memloc.engine.queue import Artefact, Outcome
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.tables import COSTS, MEMORISATION_MAP
 
@@ -76,7 +75,7 @@ class HalfSplits:
             if self.repaired == REPAIRS:
                 raise
             self.repaired += 1
-            progress.note(str(damage).split(";")[0] + "; it is computed anew")
+            progress.note(f"{damage.problem}; it is computed anew")
             return self.counted
         if error < limit:
             self.enough = True
@@ -96,12 +95,10 @@ def further_rounds(executor: Executor, halves: Sequence[HalfSplits], progress: P
     How many it takes depends on the first so many splits alone, in their order, not on how fast
     they are or which are in the store already.
     """
-    computed, failed = 0, dict[Artefact, str]()
+    found = Outcome()
     while jobs := [job for one in halves for job in one.following(executor.store, progress)]:
-        outcome = executor.execute(list({job.artefact: job for job in jobs}.values()), progress)
-        computed += outcome.computed
-        failed |= outcome.failed
-    return Outcome(computed, failed)
+        found += executor.execute(list({job.artefact: job for job in jobs}.values()), progress)
+    return found
 
 
 def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:

@@ -10,11 +10,10 @@ from memloc.config import DataConfig, ModelConfig
 from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.engine.costs import rough_lengths
-from memloc.engine.executor import Executor
 from memloc.engine.job import write_task
+from memloc.engine.loop import Executor
 from memloc.engine.plan import model_job
 from memloc.engine.progress import Silent
-from memloc.engine.queue import JobFailed
 from memloc.engine.store.store import Store
 from memloc.models.names import ModelSource, resolve
 
@@ -86,6 +85,6 @@ class InputCache:
             job = model_job(config, self.source(config))
             outcome = executor.execute([job], Silent())
             if outcome.failed:
-                raise JobFailed(outcome.failed[job.artefact].removeprefix(f"{job.title} failed: "))
+                raise outcome.failed[job.artefact].error(title=False)
             self._facts[config] = self.store.open(*job.artefact).json("facts.json")
         return self._facts[config]

@@ -102,12 +102,20 @@ def run_job(job: Job, store: Store, report: Report) -> None:
 def _function(kind: str) -> Callable[[Job, Store, Report], Output]:
     """What computes a kind of jobs; imported only now, as most of them bring torch."""
     if kind == "nap":
-        from memloc.engine.nap import nap
-
         return nap
     from memloc.engine.compute import KINDS
 
     return KINDS[kind]
+
+
+def nap(job: Job, store: Store, report: Report) -> Output:
+    """A job that only takes its time: for measuring what surrounds the work, and for fault tests.
+
+    Needs no torch. Waits for `identity["seconds"]` and leaves a small file.
+    """
+    time.sleep(job.identity["seconds"])
+    report(1.0)
+    return Output(values={"nap": {"seconds": job.identity["seconds"]}})
 
 
 @contextlib.contextmanager

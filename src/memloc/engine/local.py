@@ -1,8 +1,8 @@
 """Run jobs on this machine: in worker processes with one thread each, or here if one is enough.
 
-Workers get jobs as text through a pipe and report back through it. Finished work is in the store
-before a worker says so; whatever happens to a worker, at most its job in progress is lost, and that
-is tried again.
+A worker gets a bundle of jobs as text through a pipe and reports back through it; a thread waits
+for the reports. Finished work is in the store before a worker says so, so whatever happens to a
+worker, at most its job in progress is lost, and that is tried again.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Sequence
-from functools import partial
-from multiprocessing.connection import Connection, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from memloc.engine.device import visible_gpus
-from memloc.engine.executor import LOOK_EVERY, Executor, attempt
+from memloc.engine.device import pick_device, visible_gpus
 from memloc.engine.job import Job
-from memloc.engine.queue import JobQueue
+from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
+from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import Store
 
 REPORT_EVERY = 0.2
@@ -35,45 +35,42 @@ PATIENCE = 3.0
 """Seconds for all workers together to end when asked to; then they are killed."""
 
 
-class LocalExecutor(Executor):
-    """Worker processes; they start when there is work.
+def check_executor(config: ExecutionConfig) -> None:
+    """What can be checked at once, before long plans are made for it.
+
+    Raises:
+        MemlocError: If it cannot be used here.
+    """
+    if config.executor == "ray":
+        from memloc.engine.on_ray import check_ray
+
+        check_ray(config.ray)
+    elif config.executor == "slurm":
+        from memloc.engine.on_slurm import check_slurm
+
+        check_slurm(config.slurm)
+
+
+def make_executor(config: ExecutionConfig, store: Store, folder: Path) -> Executor:
+    """The executor that was asked for.
 
     Args:
+        config: Which one, and its settings.
         store: Where results go.
-        workers: Processes with one thread each; 1 means to work in this process.
-        launch: See `Executor`.
-        gpus: Names of the GPUs to hand out, one per worker; by default those that are visible.
+        folder: For its own files, such as logs of workers elsewhere.
+
+    Raises:
+        MemlocError: If it cannot be used here.
     """
+    if config.executor == "ray":
+        from memloc.engine.on_ray import RayExecutor
 
-    def __init__(
-        self,
-        store: Store,
-        workers: int,
-        launch: str | None = None,
-        gpus: Sequence[str] | None = None,
-    ) -> None:
-        super().__init__(store, launch)
-        self.workers = workers
-        self.pool = _Pool(store, self.launch, gpus)
+        return RayExecutor(store, config.ray, config.workers)
+    if config.executor == "slurm":
+        from memloc.engine.on_slurm import SlurmExecutor
 
-    def work(self, queue: JobQueue) -> None:
-        """In workers, or here one after the other."""
-        if self.workers > 1:
-            self.pool.run(queue, min(self.workers, len(queue.waiting)))
-            return
-        job: Job | None = None
-        while not queue.over:
-            job = queue.take(after=job)
-            if job is None:
-                time.sleep(LOOK_EVERY)
-                queue.look_elsewhere()
-                continue
-            report = partial(queue.progress.advance, job)
-            queue.settle(job, attempt(job, self.store, report, self.launch))
-
-    def stop(self) -> None:
-        """End the workers."""
-        self.pool.stop()
+        return SlurmExecutor(store, config.slurm, folder)
+    return LocalExecutor(store, config.workers or default_workers(pick_device(config.device)))
 
 
 def default_workers(device: str) -> int:
@@ -87,52 +84,45 @@ def default_workers(device: str) -> int:
     return os.cpu_count() or 1
 
 
-class _Worker:
-    """A process and what it is busy with."""
+class LocalExecutor(Executor):
+    """Worker processes; they start when there is work.
 
-    def __init__(self, process: BaseProcess, connection: Connection, gpu: str | None) -> None:
-        self.process, self.connection, self.gpu = process, connection, gpu
-        self.job: Job | None = None
-        self.before: Job | None = None
+    Args:
+        store: Where results go.
+        workers: Processes with one thread each; 1 means to work in this process.
+        launch: See `Executor`.
+        share: Jobs that run at once, here and elsewhere, if several machines share the jobs.
+    """
 
-    def send(self, job: Job) -> None:
-        self.job = self.before = job
-        # If the worker has died meanwhile, receiving will say so.
-        with contextlib.suppress(OSError):
-            self.connection.send_bytes(job.to_json().encode())
+    def __init__(
+        self, store: Store, workers: int, launch: str = "", share: int | None = None
+    ) -> None:
+        super().__init__(store, launch)
+        self.slots, self.workers = workers, share or workers
+        self.processes: list[_Worker] = []
+        self.threads = ThreadPoolExecutor(workers)
+        self.gpus: list[str] | None = None
 
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+        """To a worker that has nothing to do, or here."""
+        if self.slots > 1:
+            idle = next((worker for worker in self.processes if not worker.busy), None)
+            worker = idle or self._start_worker()
+            worker.busy = True
+            return self.threads.submit(self._talk, worker, bundle, tell)
+        work = work_through(
+            bundle, self.store, self.launch, lambda number, share: tell(bundle[number], share)
+        )
+        for job, reply in zip(bundle, work, strict=False):  # it stops when the disk is full
+            tell(job, reply)
+        future: Future[list[Reply]] = Future()
+        future.set_result([])
+        return future
 
-class _Pool:
-    """A few worker processes."""
-
-    def __init__(self, store: Store, launch: str, gpus: Sequence[str] | None) -> None:
-        self.store, self.launch = store, launch
-        self.gpus = gpus
-        self.workers: list[_Worker] = []
-
-    def run(self, queue: JobQueue, size: int) -> None:
-        """Until the queue is over."""
-        looked = time.monotonic()
-        while not queue.over:
-            while len(self.workers) < size:
-                self._start_worker()
-            for worker in self.workers:
-                if worker.job is None and (job := queue.take(after=worker.before)):
-                    worker.send(job)
-            busy = {worker.connection: worker for worker in self.workers if worker.job}
-            for readable in wait(list(busy), timeout=LOOK_EVERY) if busy else ():
-                assert isinstance(readable, Connection)
-                self._receive(busy[readable], queue)
-            if not busy and not queue.over:
-                time.sleep(LOOK_EVERY)
-            if queue.elsewhere and time.monotonic() - looked > LOOK_EVERY:
-                looked = time.monotonic()
-                queue.look_elsewhere()
-
-    def _start_worker(self) -> None:
+    def _start_worker(self) -> _Worker:
         if self.gpus is None:
             self.gpus = visible_gpus()
-        taken = [worker.gpu for worker in self.workers]
+        taken = [worker.gpu for worker in self.processes]
         gpu = min(self.gpus, key=taken.count, default=None)  # shared if there are more workers
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
@@ -142,81 +132,114 @@ class _Pool:
         with _ignoring_interrupts(), _without_main(), _visible(gpu):
             process.start()
         theirs.close()
-        self.workers.append(_Worker(process, ours, gpu))
+        self.processes.append(_Worker(process, ours, gpu))
+        return self.processes[-1]
 
-    def _receive(self, worker: _Worker, queue: JobQueue) -> None:
-        job = worker.job
-        assert job is not None
+    def _talk(self, worker: _Worker, bundle: Sequence[Job], tell: Tell) -> list[Reply]:
+        """Send a bundle and pass on what the worker reports, in a thread of its own."""
         try:
-            kind, value = json.loads(worker.connection.recv_bytes())
+            worker.connection.send_bytes(json.dumps([job.to_json() for job in bundle]).encode())
+            while True:
+                number, news = json.loads(worker.connection.recv_bytes())
+                if number is None:
+                    worker.busy = False
+                    return []
+                tell(bundle[number], news)
         except (EOFError, OSError):
-            self.workers.remove(worker)
-            worker.process.join(timeout=5)
+            worker.process.join(timeout=PATIENCE)
+            with contextlib.suppress(ValueError):  # all are being stopped
+                self.processes.remove(worker)
             worker.connection.close()
             code = worker.process.exitcode
-            queue.lost(
-                job,
-                f"its worker process died (exit code {code}), perhaps for lack of memory; "
-                "if so, use fewer --workers",
+            hint = (
+                ", perhaps for lack of memory; if so, use fewer workers"
+                if code == -signal.SIGKILL
+                else ""
             )
-            return
-        if kind == "progress":
-            queue.progress.advance(job, value)
-            return
-        worker.job = None
-        queue.settle(job, (kind, value))
+            raise WorkerLost(f"its worker process died (exit code {code}){hint}") from None
 
     def stop(self) -> None:
         """End the processes, whatever they do."""
-        for worker in self.workers:
+        workers = list(self.processes)
+        for worker in workers:
             worker.process.terminate()
         deadline = time.monotonic() + PATIENCE
-        for worker in self.workers:
+        for worker in workers:
             worker.process.join(timeout=max(0.0, deadline - time.monotonic()))
             if worker.process.is_alive():
                 worker.process.kill()
                 worker.process.join()
+        self.threads.shutdown(cancel_futures=True)
+        for worker in workers:
             worker.connection.close()
-        if self.workers:
+        if workers:
             self.store.sweep_leftovers()
-        self.workers.clear()
+        self.processes.clear()
+        self.threads = ThreadPoolExecutor(self.slots)
 
 
-@contextlib.contextmanager
-def _visible(gpu: str | None) -> Iterator[None]:
-    """A process that starts now sees one GPU only, whatever it imports first."""
-    if gpu is None:
-        yield
-        return
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        else:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
+class _Worker:
+    """A process, and whether it has a bundle."""
+
+    def __init__(self, process: BaseProcess, connection: Connection, gpu: str | None) -> None:
+        self.process, self.connection, self.gpu = process, connection, gpu
+        self.busy = False
 
 
 def _work(connection: Connection, root: Path, launch: str) -> None:
     """What a worker process does until its pipe closes."""
     _die_with_parent()
     store = Store(root)
+    last = 0.0
+
+    def report(number: int, fraction: float) -> None:
+        nonlocal last
+        if time.monotonic() - last > REPORT_EVERY:
+            last = time.monotonic()
+            _send(connection, number, fraction)
+
     while True:
         try:
-            job = Job.from_json(connection.recv_bytes().decode())
+            bundle = [Job.from_json(text) for text in json.loads(connection.recv_bytes())]
         except EOFError:
             return
         last = time.monotonic()
+        for number, reply in enumerate(work_through(bundle, store, launch, report)):
+            _send(connection, number, reply)
+        _send(connection, None, None)
 
-        def report(fraction: float) -> None:
-            nonlocal last
-            if time.monotonic() - last > REPORT_EVERY:
-                last = time.monotonic()
-                _send(connection, ("progress", fraction))
 
-        _send(connection, attempt(job, store, report, launch))
+def _send(connection: Connection, number: int | None, news: Any) -> None:
+    try:
+        connection.send_bytes(json.dumps([number, news]).encode())
+    except OSError:
+        sys.exit(1)  # nobody listens any more
+
+
+def _die_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _visible(gpu: str | None) -> Iterator[None]:
+    """A process that starts now sees one GPU only, whatever it imports first."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        yield
+    finally:
+        if gpu is not None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 @contextlib.contextmanager
@@ -247,21 +270,3 @@ def _without_main() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
-
-
-def _send(connection: Connection, message: tuple[str, Any]) -> None:
-    try:
-        connection.send_bytes(json.dumps(message).encode())
-    except OSError:
-        sys.exit(1)  # nobody listens any more
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -1,281 +1,321 @@
 """Run jobs on a Ray cluster: an existing one, or one on this machine.
 
-Workers are actors, one process each. They get jobs as text and reply as text; what a job needs and
-leaves is in the store, which all machines must see. A worker that is lost loses at most its job in
-progress, which is tried again by another.
+A bundle of jobs is a Ray task: Ray decides where it runs, and tries again if a worker or a machine
+is lost. Jobs and replies travel as text; what a job needs and leaves is in the store, which all
+machines must see.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
-import shutil
 import socket
+import threading
 import time
-from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 from importlib.metadata import version
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from memloc.engine.executor import LOOK_EVERY, Executor
 from memloc.engine.job import Job
 from memloc.engine.local import default_workers
-from memloc.engine.queue import JobQueue
-from memloc.engine.ray_cluster import check_address, connect, import_ray
+from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
+from memloc.engine.progress import Progress
 from memloc.engine.settings import RayConfig, Resources
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import ClusterError
 
-WAIT = 0.2
-"""Seconds to wait for a reply; Ray does not notice Ctrl-C before they are over."""
+REACH = 5.0
+"""Seconds for a cluster to accept a connection."""
+JOIN = 60.0
+"""Seconds to join a cluster that accepts connections, or to start one."""
 PATIENCE = 2.0
 """Seconds for workers to drop their jobs; then they are killed."""
 SILENCE = 30.0
 """Seconds without any worker after which the user hears of it."""
-FALSE_STARTS = 3
-"""Workers that may die while they start."""
+RETRIES = 3
+MOST_TASKS = 1000
+"""Tasks that wait in the queue of Ray."""
 
 
 class RayExecutor(Executor):
-    """Workers on a Ray cluster; they start when there is work.
+    """Tasks of a Ray cluster.
 
     Args:
         store: Where results go, on a file system that all machines of the cluster share.
         config: Which cluster, and what jobs occupy.
-        workers: At most so many at once; None: as many as fit. A cluster on this machine gets a
-            core for each, by default all.
-        launch: See `Executor`.
+        workers: At most so many tasks at once; None: as many as fit. A cluster on this machine gets
+            a core for each, by default all.
 
     Raises:
         ClusterError: If Ray is not installed, or the cluster cannot be reached.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        config: RayConfig,
-        workers: int | None = None,
-        launch: str | None = None,
-    ) -> None:
-        super().__init__(store, launch)
+    attempts = 1  # Ray has tried several times by itself
+    reports_starts = False
+
+    def __init__(self, store: Store, config: RayConfig, workers: int | None = None) -> None:
+        super().__init__(store)
         self.config, self.most = config, workers
-        self.ray = import_ray()
-        self.workers: list[_Worker] = []
-        self.connection: Literal["none", "ours", "there before"] = "none"
-        self.false_starts = 0
-        self.cpus = self.gpus = 0.0  # of the whole cluster
-        self.known_needs: dict[tuple[str, str], Resources] = {}
+        self.ray = check_ray(config)
+        self.slots = workers or MOST_TASKS
+        self.tasks: set[Any] = set()
+        self.joined = self.ours = False
+        self.began = time.monotonic()
+        self.usable: set[Resources] = set()
         owner = f"{socket.gethostname()}@{os.getpid()}"  # so that it is swept if this is killed
-        self.token = store.root / TEMPORARY / f"ray-{self.launch[:8]}@{owner}" / "token"
-        check_address(config.address)
-
-    def work(self, queue: JobQueue) -> None:
-        """Hand out jobs and wait for replies."""
-        self._check_fit(queue)
-        started = looked = time.monotonic()
-        warned = False
-        while not queue.over:
-            for worker in self.workers:
-                if worker.idle and (job := queue.take(worker.before, self._fits(worker))):
-                    worker.send(job)
-            self._start_workers(queue)
-            self._receive(queue)
-            now = time.monotonic()
-            if now - looked > LOOK_EVERY:
-                looked = now
-                queue.look_elsewhere()
-                self._look_at_cluster()
-            if not warned and now - started > SILENCE and not any(w.about for w in self.workers):
-                warned = True
-                queue.progress.note("the Ray cluster is busy: no worker could start yet")
-
-    def stop(self) -> None:
-        """Have workers drop what they do, end them, and leave the cluster."""
-        shutil.rmtree(self.token.parent, ignore_errors=True)
-        if self.connection == "none":
-            return
-        busy = [worker.reply for worker in self.workers if worker.job]
-        if busy:
-            with contextlib.suppress(self.ray.exceptions.RayError):
-                self.ray.wait(busy, num_returns=len(busy), timeout=PATIENCE)
-        for worker in self.workers:
-            self.ray.kill(worker.actor)
-        self.workers.clear()
-        if self.connection == "ours":
-            self.ray.shutdown()
-        self.connection = "none"
-        self.store.sweep_leftovers()
-
-    def needs(self, job: Job) -> Resources:
-        """What a job occupies: as configured, else a core, and a GPU if it computes on one."""
-        key = job.kind, str(job.where.get("device"))
-        if key not in self.known_needs:
-            given, (kind, device) = self.config.resources, key
-            on_gpu = device == "cuda" or (device == "auto" and self.gpus > 0)
-            usual = given.get("default", Resources(cpus=1, gpus=1 if on_gpu else 0))
-            self.known_needs[key] = given.get(kind, usual)
-        return self.known_needs[key]
-
-    # --- workers ---
-
-    def _fits(self, worker: _Worker) -> Any:
-        return lambda job: self.needs(job) == worker.occupies
-
-    def _start_workers(self, queue: JobQueue) -> None:
-        """Where jobs could run now that no worker has: more workers, as far as there is room."""
-        if not self._idle() and not any(map(self._has_room, self.known_needs.values())):
-            return
-        spare = Counter(_key(w.occupies) for w in self.workers if w.idle or not w.about)
-        full: set[tuple[float, float]] = set()
-        for job in queue.ready_jobs():
-            needs = self.needs(job)
-            if spare[_key(needs)] > 0:
-                spare[_key(needs)] -= 1
-            elif _key(needs) not in full and not self._start_worker(needs):
-                full.add(_key(needs))
-
-    def _start_worker(self, needs: Resources) -> bool:
-        """A worker with these resources, perhaps in place of idle ones with others."""
-        while not self._has_room(needs):
-            if not (idle := self._idle()):
-                return False
-            self.workers.remove(idle[0])
-            self.ray.kill(idle[0].actor)
-        from memloc.engine.ray_worker import RayWorker
-
-        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_restarts": 0}
-        actor = (
-            self.ray.remote(RayWorker)
-            .options(**options)
-            .remote(
-                str(self.store.root.absolute()),
-                self.launch,
-                str(self.token.absolute()),
-                needs.gpus > 0,
-            )
-        )
-        self.workers.append(_Worker(actor, needs))
-        return True
-
-    def _idle(self) -> list[_Worker]:
-        """Those for whom there is no job now."""
-        return [worker for worker in self.workers if worker.idle]
-
-    def _has_room(self, needs: Resources) -> bool:
-        taken = [worker.occupies for worker in self.workers]
-        return (
-            (self.most is None or len(taken) < self.most)
-            and sum(each.cpus for each in taken) + needs.cpus <= self.cpus + 1e-6
-            and sum(each.gpus for each in taken) + needs.gpus <= self.gpus + 1e-6
-        )
-
-    def _receive(self, queue: JobQueue) -> None:
-        """One reply, if any comes soon."""
-        waiting = {worker.reply: worker for worker in self.workers if worker.reply is not None}
-        if not waiting:
-            time.sleep(WAIT)
-            return
-        for reply in self.ray.wait(list(waiting), timeout=WAIT)[0]:
-            worker = waiting[reply]
-            job, worker.reply, worker.job = worker.job, None, None
-            try:
-                answer = json.loads(self.ray.get(reply))
-            except self.ray.exceptions.RayError as error:
-                self.workers.remove(worker)
-                if job is None:
-                    self._false_start(error)
-                else:
-                    where = f" on {worker.about['host']}" if worker.about else ""
-                    queue.lost(
-                        job,
-                        f"its Ray worker{where} died, perhaps for lack of memory; if so, let "
-                        "fewer run at once with more cpus per job in `ray: resources`",
-                    )
-                continue
-            if job is None:
-                worker.about = _checked(answer, self.store)
-            elif answer[0] == "interrupted":
-                queue.lost(job, "its Ray worker was told to stop")
-            else:
-                queue.settle(job, (answer[0], answer[1]))
-
-    def _false_start(self, error: Exception) -> None:
-        self.false_starts += 1
-        words = str(error).strip().splitlines()
-        if "ModuleNotFoundError" in words[-1] or self.false_starts >= FALSE_STARTS:
-            raise ClusterError(
-                f"a Ray worker could not start ({words[-1].strip()}); memloc must be installed on "
-                "all machines of the cluster, as it is here"
-            ) from None
-
-    # --- the cluster ---
+        self.token = store.root.absolute() / TEMPORARY / f"ray{id(self):x}@{owner}" / "token"
 
     def connect(self) -> None:
         """Join the cluster, or start one."""
         self.store.check_writable()
         self.token.parent.mkdir(parents=True, exist_ok=True)
-        self.token.write_text(self.launch)
-        if self.connection != "none":
-            return
-        if self.ray.is_initialized():  # by a notebook, say: leave it running afterwards
-            self.connection = "there before"
-        else:
-            connect(self.ray, self.config.address, self.most or default_workers("cpu"))
-            self.connection = "ours"
-        self._look_at_cluster()
-
-    def _look_at_cluster(self) -> None:
+        self.token.write_text(str(self.token))
+        if not self.joined:
+            self.ours = not self.ray.is_initialized()  # else by a notebook, say: leave it running
+            if self.ours:
+                join_cluster(self.ray, self.config.address, self.most or default_workers("cpu"))
+            self.joined = True
+            self.task = self.ray.remote(_make_task())
         there = self.ray.cluster_resources()
-        self.cpus, self.gpus = there.get("CPU", 0.0), there.get("GPU", 0.0)
+        self.workers = self.most or max(1, int(there.get("CPU", 1)))
+        self.gpus = there.get("GPU", 0)
+        self.began = time.monotonic()
 
-    def _check_fit(self, queue: JobQueue) -> None:
-        """Ray would wait forever for a machine that is large enough."""
-        nodes = [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-        for job in {job.kind: job for job in queue.jobs.values()}.values():
-            needs = self.needs(job)
-            if not any(
-                node.get("CPU", 0) >= needs.cpus and node.get("GPU", 0) >= needs.gpus
-                for node in nodes
-            ):
-                raise ClusterError(
-                    f"no machine of the Ray cluster has {needs.cpus:g} cpus and {needs.gpus:g} "
-                    f"gpus for jobs of kind {job.kind!r}; ask for less in `ray: resources`, or "
-                    "start the cluster with more"
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+        """As one task."""
+        needs = self._needs(bundle[0])
+        self._check_fit(needs, bundle[0].kind)
+        task = self.task.options(
+            num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES
+        ).remote(
+            json.dumps([job.to_json() for job in bundle]),
+            str(self.store.root.absolute()),
+            str(self.token),
+            version("memloc"),
+            needs.gpus > 0,
+        )
+        self.tasks.add(task)
+        future: Future[list[Reply]] = Future()
+        task.future().add_done_callback(partial(self._answer, task, future))
+        return future
+
+    def _answer(self, task: Any, future: Future[list[Reply]], done: Future[str]) -> None:
+        """Pass on what became of a task; in a thread of Ray."""
+        self.tasks.discard(task)
+        errors = self.ray.exceptions
+        try:
+            answer = json.loads(done.result())
+        except errors.OutOfMemoryError:
+            future.set_exception(
+                WorkerLost(
+                    "its Ray worker was ended for lack of memory; let fewer run at once with more "
+                    "cpus per job in `ray: resources`"
                 )
+            )
+        except errors.NodeDiedError:
+            future.set_exception(WorkerLost("the machine of its Ray worker was lost"))
+        except Exception as error:  # every other way in which Ray can fail
+            future.set_exception(WorkerLost(f"its Ray worker was lost ({type(error).__name__})"))
+        else:
+            if "problem" in answer:
+                future.set_exception(ClusterError(answer["problem"], remedy=answer["remedy"]))
+            else:
+                future.set_result(answer["replies"])
+
+    def poll(self, progress: Progress) -> None:
+        """Say so if nobody has begun for long."""
+        if time.monotonic() - self.began > SILENCE:
+            self.began = float("inf")
+            if not self.store.locks.names():
+                progress.note("the Ray cluster is busy: no worker could start yet")
+
+    def stop(self) -> None:
+        """Have workers drop what they do, end them, and leave the cluster."""
+        with contextlib.suppress(OSError):
+            self.token.unlink(missing_ok=True)
+            self.token.parent.rmdir()
+        if not self.joined:
+            return
+        for force in (False, True):
+            tasks = list(self.tasks)
+            with contextlib.suppress(self.ray.exceptions.RayError):
+                for task in tasks:
+                    self.ray.cancel(task, force=force)
+                self.ray.wait(tasks, num_returns=len(tasks), timeout=PATIENCE) if tasks else None
+        if self.ours:
+            self.ray.shutdown()
+        self.joined = False
+        self.store.sweep_leftovers()
+
+    def _needs(self, job: Job) -> Resources:
+        """What a job occupies: as configured, else a core, and a GPU if it computes on one."""
+        device = job.where.get("device")
+        on_gpu = device == "cuda" or (device == "auto" and self.gpus > 0)
+        given = self.config.resources
+        usual = given.get("default", Resources(cpus=1, gpus=1 if on_gpu else 0))
+        return given.get(job.kind, usual)
+
+    def _check_fit(self, needs: Resources, kind: str) -> None:
+        """Ray would wait forever for a machine that is large enough."""
+        machines = [] if needs in self.usable else self.ray.nodes()
+        for machine in machines:
+            has = machine["Resources"] if machine["Alive"] else {}
+            if has.get("CPU", 0) >= needs.cpus and has.get("GPU", 0) >= needs.gpus:
+                self.usable.add(needs)
+        if needs not in self.usable:
+            raise ClusterError(
+                f"no machine of the Ray cluster has {needs.cpus:g} cpus and {needs.gpus:g} gpus "
+                f"for jobs of kind {kind!r}",
+                remedy="ask for less in `ray: resources`, or start the cluster with more",
+            )
 
 
-class _Worker:
-    """An actor and what it is busy with; at first, with starting."""
+def _make_task() -> Callable[[str, str, str, str, bool], str]:
+    """The function of a task; as it is nested, Ray sends its code, also to where memloc is not."""
 
-    def __init__(self, actor: Any, occupies: Resources) -> None:
-        self.actor, self.occupies = actor, occupies
-        self.about: dict[str, Any] = {}
-        self.job: Job | None = None
-        self.before: Job | None = None
-        self.reply: Any = actor.introduce.remote()
+    def work(bundle: str, root: str, token: str, version: str, gpu: bool) -> str:
+        import json
+        import socket
 
-    @property
-    def idle(self) -> bool:
-        return self.reply is None
+        try:
+            from memloc.engine.on_ray import work_here
+        except ImportError as error:
+            problem = f"the Ray worker on {socket.gethostname()} cannot import memloc ({error})"
+            remedy = "install the same version of memloc on all machines of the cluster"
+            return json.dumps({"problem": problem, "remedy": remedy})
+        return work_here(bundle, root, token, version, gpu)
 
-    def send(self, job: Job) -> None:
-        self.job = self.before = job
-        self.reply = self.actor.work.remote(job.to_json())
-
-
-def _key(needs: Resources) -> tuple[float, float]:
-    return needs.cpus, needs.gpus
+    return work
 
 
-def _checked(about: dict[str, Any], store: Store) -> dict[str, Any]:
-    if not about["sees"]:
-        raise ClusterError(
-            f"the Ray worker on {about['host']} does not see the store {str(store.root)!r}; choose "
-            "a folder on a file system that all machines of the cluster share with --runs DIR"
+def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str:
+    """Work through a bundle in a process of Ray.
+
+    Args:
+        bundle: Jobs as text.
+        root: Folder of the store.
+        token: A file of whoever submitted this, to see whether this machine has the same store.
+        wanted: Their version of memloc.
+        gpu: Whether the task has one; if not, it must not use those of others.
+    """
+    problem = remedy = ""
+    worker = f"the Ray worker on {socket.gethostname()}"
+    if version("memloc") != wanted:
+        problem = f"{worker} has memloc {version('memloc')}, this machine has {wanted}"
+        remedy = "install the same version on all machines"
+    elif not Path(token).is_file():
+        problem = f"{worker} does not see the store {root!r}"
+        remedy = (
+            "choose a folder for the runs on a file system that all machines of the cluster share"
         )
-    if about["version"] != version("memloc"):
+    if problem:
+        return json.dumps({"problem": problem, "remedy": remedy})
+    if not gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    jobs = [Job.from_json(text) for text in json.loads(bundle)]
+    replies = work_through(jobs, Store(Path(root)), "", lambda number, fraction: None)
+    return json.dumps({"replies": list(replies)})
+
+
+# --- reaching a cluster ---
+
+
+def check_ray(config: RayConfig) -> Any:
+    """Ray, told to be quiet.
+
+    Raises:
+        ClusterError: If it is not installed, or nobody listens at the address.
+    """
+    # Before the import: Ray reads them then. No reports home, and no minutes of waiting for a port
+    # at which something else listens.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")
+    try:
+        ray = importlib.import_module("ray")
+    except ImportError:
         raise ClusterError(
-            f"the Ray worker on {about['host']} has memloc {about['version']}, this machine has "
-            f"{version('memloc')}; install the same version on all machines"
+            "executor 'ray' needs Ray, which is not installed",
+            remedy="get it with: pip install 'memloc[ray]'",
+        ) from None
+    if config.address not in (None, "auto"):
+        _check_address(str(config.address))
+    return ray
+
+
+def _check_address(address: str) -> None:
+    """Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rstrip("/").rpartition(":")
+    if not (host and colon and port.isdecimal()):
+        raise ClusterError(
+            f"Ray address {address!r} is not possible",
+            remedy="give `auto`, HOST:PORT or ray://HOST:PORT",
         )
-    return about
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
+    except (OSError, OverflowError) as error:
+        raise _unreachable(address, error) from None
+
+
+def join_cluster(ray: Any, address: str | None, cores: int) -> None:
+    """Join a cluster, or start one on this machine.
+
+    Raises:
+        ClusterError: If that is not possible.
+    """
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address is None:
+        # Ray would reserve a third of the memory for objects; ours are in the store.
+        options |= {
+            "num_cpus": cores,
+            "include_dashboard": False,
+            "object_store_memory": 80 * 2**20,
+        }
+    # In a thread, because Ray may wait without end, and would replace the handlers of signals. The
+    # thread remains, because the processes of a new cluster end with it.
+    joined: Future[None] = Future()
+
+    def join() -> None:
+        try:
+            ray.init(address or "local", **options)
+        except BaseException as error:
+            joined.set_exception(error)
+        else:
+            joined.set_result(None)
+            threading.Event().wait()
+
+    threading.Thread(target=join, daemon=True).start()
+    try:
+        joined.result(timeout=JOIN)
+    except TimeoutError:
+        raise ClusterError(
+            f"the Ray cluster {address!r} accepts connections but does not answer",
+            remedy="if its head listens at 127.0.0.1 only, start it with "
+            "`ray start --head --node-ip-address=ADDRESS`, an address that all machines see",
+        ) from None
+    except ray.exceptions.AuthenticationError:
+        raise ClusterError(
+            f"the Ray cluster {address!r} asks for a token",
+            remedy="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as on the "
+            "head",
+        ) from None
+    except Exception as error:
+        raise _unreachable(address, error) from None
+
+
+def _unreachable(address: str | None, error: Exception) -> ClusterError:
+    reason = (getattr(error, "strerror", None) or str(error)).strip().splitlines()[0].rstrip(".")
+    if address is None:
+        return ClusterError(f"a Ray cluster could not be started on this machine: {reason}")
+    remedy = (
+        "install Ray's client with: pip install 'ray[client]'"
+        if address.startswith("ray://") and isinstance(error, ImportError)
+        else "start one with `ray start --head`, check the address, or leave it out to start one "
+        "on this machine"
+    )
+    return ClusterError(f"the Ray cluster {address!r} cannot be reached ({reason})", remedy=remedy)

@@ -20,16 +20,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memloc.engine import control, experiment
-from memloc.engine.choose import check_executor, make_executor
 from memloc.engine.device import pick_device
-from memloc.engine.executor import Executor
 from memloc.engine.half_splits import REPAIRS, further_rounds
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor
+from memloc.engine.local import LocalExecutor, check_executor, make_executor
+from memloc.engine.loop import Artefact, Executor, JobFailed, Outcome
 from memloc.engine.plan_file import write_plan
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.queue import Artefact, JobFailed, Outcome
 from memloc.engine.settings import ExecutionConfig
 from memloc.engine.status import Journal, StatusFile
 from memloc.engine.store.store import DamagedArtefact, Store
@@ -224,8 +222,7 @@ def run_sweep(
         if len(planned.jobs) > len(jobs):
             jobs = planned.jobs
             write_plan(folder, jobs, about)
-        outcome = Outcome(outcome.computed + more.computed, {**outcome.failed, **more.failed})
-        finisher = _Finisher(inputs, executor, outcome, progress, on_finished)
+        finisher = _Finisher(inputs, executor, outcome + more, progress, on_finished)
         rows = [finisher.run(label, run) for label, run in planned.runs]
         for row, (task, model) in zip(rows, _short_names(sweep.cells), strict=True):
             for key, name in (("task", task), ("model", model)):
@@ -233,9 +230,8 @@ def run_sweep(
                     row[key] = name
         benchmark = finisher.control(planned.benchmark)
     outcome = finisher.outcome
-    words = [sentence for sentence in outcome.failed.values() if sentence]
     failures = [
-        *experiment.one_of_each(words),
+        *experiment.one_of_each(list(outcome.failed.values())),
         *dict.fromkeys(finisher.others),
     ]
     summary = {
@@ -245,8 +241,8 @@ def run_sweep(
         "failures": failures,
         "jobs": {
             "computed": outcome.computed,
-            "failed": len(outcome.failed),
-            "reused": len(jobs) - outcome.computed - len(outcome.failed),
+            "failed": len(outcome.missing),
+            "reused": len(jobs) - outcome.computed - len(outcome.missing),
         },
         "seconds": round(time.perf_counter() - started, 1),
         "folder": str(folder),
@@ -310,12 +306,9 @@ class _Finisher:
             try:
                 return self.on_finished(planned.collect(self.executor.store, self.outcome))
             except DamagedArtefact as error:
-                self.progress.note(str(error).split(";")[0] + "; it is computed anew")
+                self.progress.note(f"{error.problem}; it is computed anew")
                 self.inputs.write_again()
-                again = self.executor.execute(planned.jobs, self.progress)
-                self.outcome = Outcome(
-                    self.outcome.computed + again.computed, {**self.outcome.failed, **again.failed}
-                )
+                self.outcome += self.executor.execute(planned.jobs, self.progress)
         return self.on_finished(planned.collect(self.executor.store, self.outcome))
 
 

@@ -11,9 +11,9 @@ from memloc.engine.estimate import Estimate, Estimator, History
 from memloc.engine.guesses import UNKNOWN, Guesses
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor, default_workers
+from memloc.engine.loop import Artefact
 from memloc.engine.plan import speed_job
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.queue import Artefact
 from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import PlannedSweep, plan_sweep
@@ -110,7 +110,7 @@ def _measure(estimator: Estimator, store: Store, waiting: Sequence[Job]) -> dict
         with LocalExecutor(store, 1) as executor:
             outcome = executor.execute([job], Silent())
         if outcome.failed:
-            failed[fingerprint] = outcome.failed[job.artefact]
+            failed[fingerprint] = str(outcome.failed[job.artefact])
         else:
             found = store.open(*job.artefact).json("speed.json")
             estimator.measured[fingerprint] = found

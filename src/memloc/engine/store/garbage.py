@@ -27,7 +27,7 @@ from memloc.engine.store.inventory import (
     folder_size,
     set_aside,
 )
-from memloc.engine.store.leases import process_start
+from memloc.engine.store.locks import FOLDER, is_gone
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import MALFORMED, StoreError
 from memloc.tables import ARTEFACTS
@@ -68,7 +68,7 @@ def find_garbage(store: Store, runs: Path, now: float | None = None) -> Garbage:
         StoreError: If a list of what a result or a sweep needs cannot be read.
     """
     now = time.time() if now is None else now
-    in_use = any(_age(path, now) < YOUNG for path in _inside(store.root / ".claims"))
+    in_use = any(_age(path, now) < YOUNG for path in _inside(store.root / FOLDER))
     found = entries(store)
     finished = {entry.key for entry in found if entry.kind != RESUME}
     done = [e for e in found if e.kind == RESUME and e.key[:32] in finished]
@@ -197,7 +197,7 @@ def _dead_drafts(store: Store, now: float) -> list[Path]:
         _, _, owner = path.name.partition("@")
         host, _, pid = owner.rpartition("@")
         if host == socket.gethostname() and pid.isdecimal():
-            gone = process_start(int(pid)) is None
+            gone = is_gone(int(pid))
         else:
             gone = _age(path, now) > OLD_DRAFT
         if gone:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from safetensors import SafetensorError
 
-from memloc.engine.store.leases import Claims, process_start
+from memloc.engine.store.locks import Locks, is_gone
 from memloc.errors import StoreError
 
 if TYPE_CHECKING:
@@ -42,10 +42,16 @@ CHECKED_AT_ONCE = 8_000_000
 
 
 class DamagedArtefact(StoreError):
-    """A stored artefact is not there, or does not match its checksums."""
+    """A stored artefact is not there, or does not match its checksums.
 
-    def __init__(self, words: str, kind: str, key: str) -> None:
-        super().__init__(words)
+    Args:
+        problem: What is wrong.
+        kind: Of the artefact.
+        key: Of the artefact.
+    """
+
+    def __init__(self, problem: str, kind: str, key: str) -> None:
+        super().__init__(problem, remedy="run the same command again to compute it anew")
         self.artefact = kind, key
 
 
@@ -125,9 +131,9 @@ class Store:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.claims = Claims(root)
+        self.locks = Locks(root)
         self.damaged: list[str] = []
-        """What `sound` found damaged, in words."""
+        """What is wrong with the artefacts that `sound` found damaged."""
 
     def has(self, kind: str, key: str) -> bool:
         """Whether the artefact is finished."""
@@ -152,18 +158,14 @@ class Store:
         try:
             self._checked(kind, key, limit=CHECKED_AT_ONCE)
         except DamagedArtefact as error:
-            self.damaged.append(str(error).split(";")[0] + "; it is computed anew")
+            self.damaged.append(error.problem)
             return False
         return True
 
     def _checked(self, kind: str, key: str, limit: int | None) -> Artefact:
         folder = self._folder(kind, key)
         if not folder.exists():
-            raise DamagedArtefact(
-                f"stored {kind} {key[:8]} is gone; run the same command again to compute it anew",
-                kind,
-                key,
-            )
+            raise DamagedArtefact(f"stored {kind} {key[:8]} is gone", kind, key)
         problem = "manifest.json cannot be read"
         try:
             manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -191,8 +193,7 @@ class Store:
             ) from None
         aside = self._set_aside(folder)
         raise DamagedArtefact(
-            f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}; "
-            "run the same command again to compute it anew",
+            f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}",
             kind,
             key,
         )
@@ -309,9 +310,9 @@ class Store:
             _, _, owner = folder.name.partition("@")
             host, _, pid = owner.rpartition("@")
             ours = host == socket.gethostname() and pid.isdecimal()
-            if ours and process_start(int(pid)) is None:
+            if ours and is_gone(int(pid)):
                 shutil.rmtree(folder, ignore_errors=True)
-        self.claims.sweep()
+        self.locks.sweep()
 
     def _folder(self, kind: str, key: str) -> Path:
         return self.root / kind / key

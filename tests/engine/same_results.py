@@ -1,35 +1,27 @@
-"""A small plan, and whether two stores hold the same results of it."""
+"""Jobs for tests of executors, and whether two stores hold the same results of them.
+
+What needs torch is imported by the functions that use it, because most jobs here only nap.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-from safetensors.numpy import load_file
-
-from memloc.config import (
-    DataConfig,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
-)
-from memloc.data.load import load_task
-from memloc.engine.job import Job, write_task
+from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
-from memloc.engine.plan import plan_run
+from memloc.engine.loop import Failure
 from memloc.engine.progress import Silent
+from memloc.engine.store.locks import Holder
 from memloc.engine.store.store import Store
-from memloc.models.names import resolve
-from tests.tiny_models import tiny_model, tiny_tokenizer
 
-TASK = load_task(DataConfig(task="reviews", limit=60))
 LAYERS = 2
 
 
 def make_model(folder: Path) -> Path:
+    from tests.tiny_models import tiny_model, tiny_tokenizer
+
     tiny_model("bert", layers=LAYERS).save_pretrained(folder)
     tiny_tokenizer().save_pretrained(folder)
     return folder
@@ -37,13 +29,19 @@ def make_model(folder: Path) -> Path:
 
 def make_jobs(model: Path, store: Store, device: str = "auto") -> list[Job]:
     """Trainings, swapping, and the windows of retraining, as a cluster gets them."""
+    from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+    from memloc.data.load import load_task
+    from memloc.engine.job import write_task
+    from memloc.engine.plan import plan_run
+    from memloc.models.names import resolve
+
     config = RunConfig(
         model=ModelConfig(name=str(model)),
         training=TrainingConfig(epochs=1, learning_rate=1e-3),
         techniques={"swapping": {}, "retraining": {"epochs": 1}},
     )
     where = {"device": device, "cache_memory": None}
-    data = write_task(store, TASK)
+    data = write_task(store, load_task(DataConfig(task="reviews", limit=60)))
     return list(plan_run(config, data, resolve(config.model), LAYERS, where).jobs)
 
 
@@ -75,6 +73,9 @@ def assert_same_results(jobs: Sequence[Job], one: Store, other: Store) -> None:
 
 
 def _assert_same_file(mine: Path, theirs: Path) -> None:
+    import pandas as pd
+    from safetensors.numpy import load_file
+
     if mine.suffix == ".parquet":
         pd.testing.assert_frame_equal(
             pd.read_parquet(mine), pd.read_parquet(theirs), check_exact=True
@@ -88,8 +89,8 @@ def _assert_same_file(mine: Path, theirs: Path) -> None:
 
 
 def assert_nothing_left(store: Store) -> None:
-    """No claim, no draft."""
-    for name in (".claims", ".tmp"):
+    """No lock, no draft."""
+    for name in (".locks", ".tmp"):
         assert not list((store.root / name).glob("*")), name
 
 
@@ -99,24 +100,32 @@ class Recorder(Silent):
     def __init__(self) -> None:
         super().__init__()
         self.started: list[str] = []
+        self.waited: list[str] = []
         self.finished: list[str] = []
         self.failed: list[str] = []
+        self.dropped: list[str] = []
         self.notes: list[str] = []
 
     def start(self, job: Job) -> None:
         self.started.append(job.title)
 
+    def wait(self, job: Job) -> None:
+        self.waited.append(job.title)
+
     def finish(self, job: Job) -> None:
         self.finished.append(job.title)
 
-    def fail(self, job: Job, words: str) -> None:
-        self.failed.append(words)
+    def fail(self, job: Job, failure: Failure) -> None:
+        self.failed.append(str(failure))
+
+    def drop(self, job: Job) -> None:
+        self.dropped.append(job.title)
 
     def note(self, words: str) -> None:
         self.notes.append(words)
 
 
-def first_holder(store: Store, kind: str) -> Any:
+def first_holder(store: Store, kind: str) -> Holder | None:
     """Who computes something of this kind now, if anybody does."""
-    found = [who for name, who in store.claims.all().items() if name.startswith(f"{kind}-")]
+    found = [who for name, who in store.locks.holders().items() if name.startswith(f"{kind}-")]
     return found[0] if found else None

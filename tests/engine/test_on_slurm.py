@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from memloc.engine import on_slurm
-from memloc.engine.choose import make_executor
+from memloc.engine import loop, on_slurm
 from memloc.engine.job import Job
+from memloc.engine.local import make_executor
+from memloc.engine.loop import CannotGoOn
 from memloc.engine.on_slurm import SlurmExecutor
-from memloc.engine.queue import CannotGoOn
 from memloc.engine.settings import ExecutionConfig, SlurmConfig
+from memloc.engine.store.locks import is_gone
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
-from tests.execution.same_results import (
+from tests.engine.same_results import (
     Recorder,
     assert_nothing_left,
     assert_same_results,
@@ -37,7 +38,8 @@ pytest.importorskip("submitit", reason="submitit is not installed: pip install '
 
 @pytest.fixture(autouse=True)
 def _watch_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(on_slurm, "WATCH_EVERY", 0.1)
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.1)
+    monkeypatch.setattr(on_slurm, "ASK_EVERY", 0.3)
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ class Disturber(Recorder):
 
 
 def send(store: Store, what: signal.Signals) -> None:
-    for holder in store.claims.all().values():
+    for holder in store.locks.holders().values():
         os.kill(holder.pid, what)
 
 
@@ -100,16 +102,16 @@ def test_workers_share_the_work_and_do_not_repeat_what_failed_in_another(
     assert outcome.computed == 12
     # Nobody is cancelled who is about to end, and would complain in the terminal.
     assert all("Job completed successfully" in log for log in logs(store))
-    assert outcome.failed.keys() == {wrong.artefact, left_out[0].artefact}
-    assert progress.failed == [outcome.failed[wrong.artefact]]
+    assert outcome.failed.keys() == {wrong.artefact}
+    assert outcome.left_out == {left_out[0].artefact}
+    assert progress.failed == [str(outcome.failed[wrong.artefact])]
     assert "riddle failed: TypeError: " in progress.failed[0]
     assert sorted(progress.finished) == sorted(j.title for j in jobs if "riddle" not in j.title)
     done = [re.findall(r"start: ((?:nap|last|riddle)[ \d]*)", log) for log in logs(store)]
     assert len(done) == 2
     assert all(done)  # both worked
     titles = [title.strip() for part in done for title in part]
-    assert titles.count("riddle") == 1
-    # A job may be begun by both, but only one of them gets the claim.
+    # A job may be begun by both, but only one of them gets the lock.
     assert set(titles) == {job.title for job in jobs} - {left_out[0].title}
 
 
@@ -123,30 +125,26 @@ def test_a_worker_that_runs_out_of_time_comes_back(store: Store) -> None:
     assert log.count("Starting with JobEnvironment") == 2
 
 
-def test_workers_that_all_died_are_replaced_while_work_gets_done(store: Store) -> None:
-    class Killer(Recorder):
-        def finish(self, job: Job) -> None:
-            super().finish(job)
-            if len(self.finished) == 1:
-                send(store, signal.SIGKILL)
+def test_a_worker_that_dies_is_replaced_while_another_works(store: Store) -> None:
+    def kill_one() -> None:
+        os.kill(next(iter(store.locks.holders().values())).pid, signal.SIGKILL)
 
-    with slurm(store, workers=1) as executor:
-        outcome = executor.execute(naps(3, 0.4), Killer())
-    assert (outcome.computed, outcome.failed) == (3, {})
-    assert len(logs(store)) == 2
+    with slurm(store) as executor:
+        outcome = executor.execute(naps(6, 0.5), progress := Disturber(kill_one))
+    assert (outcome.computed, outcome.failed) == (6, {})
+    assert progress.notes == ["1 Slurm workers ended early and are replaced"]
+    assert len(logs(store)) == 3
 
 
 def test_if_workers_cannot_work_the_sentence_names_their_log(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(on_slurm, "FRUITLESS", 1)
     monkeypatch.setattr(on_slurm, "write_plan", lambda folder, jobs: None)
-    first, second = naps(2, 0.1)
-    with slurm(store) as executor:
-        outcome = executor.execute([first, second], progress := Recorder())
-    assert outcome.computed == 0
-    assert outcome.failed[second.artefact] == ""
-    (words,) = progress.failed
-    assert words.startswith("nap 0 and 1 more jobs failed: all Slurm workers ended; the log of one")
+    with pytest.raises(ClusterError) as error, slurm(store) as executor:
+        executor.execute(naps(2, 0.1), Recorder())
+    words = str(error.value)
+    assert words.startswith("all Slurm workers ended; the log of one")
     assert "the plan" in words
     assert "cannot be read" in words
     assert Path(words.split("'")[1]).is_file()
@@ -169,12 +167,12 @@ def test_an_interruption_cancels_the_workers_and_starting_again_goes_on(store: S
         try:
             executor.execute(jobs, Disturber(interrupt))
         finally:
-            holders = store.claims.all().values()
+            holders = store.locks.holders().values()
             workers, started = executor.array, time.monotonic()
     assert time.monotonic() - started < 5
     assert holders
     assert all(worker.done() for worker in workers)
-    assert all(holder.is_dead() for holder in holders)
+    assert all(is_gone(holder.pid) for holder in holders)
     assert_nothing_left(store)
     assert not any(store.has(*job.artefact) for job in jobs)
     with slurm(store, cpus=2) as executor:
@@ -201,13 +199,20 @@ exec "${@:4}" >"${output//%t/0}" 2>&1
 SCANCEL = """#!/bin/bash
 echo "$@" >>"$(dirname "$0")/cancelled"
 """
+SQUEUE = """#!/bin/bash
+# All of the array run until somebody says otherwise.
+folder=$(dirname "$0")
+[ -e "$folder/states" ] && cat "$folder/states" || for i in 0 1 2 3; do echo "77_$i RUNNING"; done
+"""
 
 
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
-    scripts = {"sbatch": SBATCH, "srun": SRUN, "scancel": SCANCEL, "sacct": "#!/bin/bash\n"}
+    # A cluster without accounting.
+    sacct = "#!/bin/bash\necho 'accounting storage is disabled' >&2; exit 1\n"
+    scripts = {"sbatch": SBATCH, "srun": SRUN, "scancel": SCANCEL, "squeue": SQUEUE, "sacct": sacct}
     for name, text in scripts.items():
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
@@ -249,6 +254,27 @@ def test_an_interruption_cancels_the_array(commands: Path, store: Store) -> None
     with pytest.raises(KeyboardInterrupt), slurm(store, cluster="slurm") as executor:
         executor.execute(naps(4, 0.3), Disturber(interrupt))
     assert (commands / "cancelled").read_text() == "77\n"
+
+
+def test_a_cancelled_array_is_replaced_without_accounting(
+    commands: Path, store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def cancel() -> None:
+        send(store, signal.SIGTERM)  # as scancel does
+        (commands / "states").write_text("77_0 CANCELLED\n77_1 RUNNING\n")
+        (commands / "sbatch").write_text(SBATCH.replace("77", "88"))
+
+    class Returning(Disturber):
+        def note(self, words: str) -> None:
+            super().note(words)
+            (commands / "states").write_text("77_1 RUNNING\n88_0 RUNNING\n")
+
+    with slurm(store, cluster="slurm") as executor:
+        outcome = executor.execute(naps(6, 0.5), progress := Returning(cancel))
+    assert (outcome.computed, outcome.failed) == (6, {})
+    assert progress.notes == ["1 Slurm workers ended early and are replaced"]
+    assert capfd.readouterr().err == ""  # nothing about accounting
+    assert_nothing_left(store)
 
 
 def test_what_sbatch_says_is_passed_on(commands: Path, store: Store) -> None:

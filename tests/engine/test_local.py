@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import io
 import os
+import resource
+import shutil
+import signal
+import threading
+import time
 from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -16,16 +23,16 @@ from memloc.config import DEFAULT_TECHNIQUES, DataConfig, ModelConfig, RunConfig
 from memloc.data.load import load_task
 from memloc.engine.compute import KINDS, train
 from memloc.engine.device import visible_gpus
-from memloc.engine.job import write_task
+from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor, default_workers
+from memloc.engine.loop import CannotGoOn, JobFailed
 from memloc.engine.plan import plan_run
 from memloc.engine.progress import LogLines, Progress, Silent
-from memloc.engine.queue import JobFailed
 from memloc.engine.store.store import Store
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.training.lesson import TrainingFailed
-from tests.execution.same_results import naps
+from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
 
 TASK = load_task(DataConfig(task="reviews", limit=60))
 
@@ -84,7 +91,7 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
 def keys(plan, name: str, seed: int) -> set[str]:
     jobs = next(jobs for jobs in plan.seeds if jobs.seed == seed)
     everything = (jobs.techniques[name], *jobs.parts)
-    return {job.key for job in everything if job.identity.get("method") == name}
+    return {job.key for job in everything if job.identity.get("technique") == name}
 
 
 def test_results_of_a_seed_do_not_depend_on_the_other_seeds(tiny_folder: Path) -> None:
@@ -157,22 +164,6 @@ def test_a_failing_job_is_one_sentence_and_keeps_what_is_done(
     assert not list((tmp_path / "runs" / "store" / ".tmp").glob("*"))
 
 
-def test_an_unexpected_error_is_one_sentence_with_the_details_in_a_file(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
-    settings = config(tiny_folder)
-    store = Store(tmp_path / "store")
-    where = {"device": "nonsense", "cache_memory": None}
-    plan = plan_run(settings, write_task(store, TASK), resolve(settings.model), 3, where)
-    with LocalExecutor(store, 1) as executor:
-        outcome = executor.execute(plan.jobs, Silent())
-    assert outcome.computed == 0
-    assert len(outcome.failed) == len(plan.jobs)
-    sentences = [words for words in outcome.failed.values() if words]
-    assert len(sentences) == 3  # the trainings; swapping was left out without a word
-    assert all("failed: " in words and "\n" not in words for words in sentences)
-
-
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for environments in /proc")
 @pytest.mark.parametrize(
     ("given", "visible", "handed_out"),
@@ -197,7 +188,7 @@ def test_workers_get_one_gpu_each_of_those_that_are_visible(
     class Spy(Silent):
         def finish(self, job) -> None:
             seen.clear()
-            for worker in executor.pool.workers:
+            for worker in executor.processes:
                 content = Path(f"/proc/{worker.process.pid}/environ").read_text().split("\0")
                 (line,) = (line for line in content if line.startswith("CUDA_VISIBLE_DEVICES="))
                 seen[line.partition("=")[2]] += 1
@@ -206,3 +197,98 @@ def test_workers_get_one_gpu_each_of_those_that_are_visible(
         executor.execute(naps(3, 0.1), Spy())
     assert seen == handed_out
     assert os.environ["CUDA_VISIBLE_DEVICES"] == given
+
+
+# --- jobs without torch ---
+
+
+class Killer(Recorder):
+    """Kills the worker of a job when it begins, so often."""
+
+    def __init__(self, victims: dict[str, int]) -> None:
+        super().__init__()
+        self.victims = victims
+        self.killed: set[int] = set()
+
+    def start(self, job: Job) -> None:
+        super().start(job)
+        if self.victims.get(job.title):
+            self.victims[job.title] -= 1
+            thread = threading.Thread(target=self.kill, args=(f"{job.kind}-{job.key}",))
+            thread.start()
+
+    def kill(self, name: str) -> None:
+        while name not in (holders := self.store.locks.holders()):
+            time.sleep(0.01)
+        self.killed.add(holders[name].pid)
+        os.kill(holders[name].pid, signal.SIGKILL)
+
+    store: Store
+
+
+def test_workers_outlive_a_failure_and_a_death_but_not_an_unwritable_store(tmp_path: Path) -> None:
+    store = Store(tmp_path / "runs" / "store")
+    wrong, (victim, unlucky), others = riddle(), naps(2, 1.0, name="long"), naps(6, 0.05)
+    left_out = naps(1, 0.05, victim, name="after")
+    progress = Killer({victim.title: 3, unlucky.title: 1})
+    progress.store = store
+    with LocalExecutor(store, 2) as executor:
+        assert executor.processes == []  # nothing starts before there is work
+        outcome = executor.execute([wrong, victim, unlucky, *left_out, *others], progress)
+        processes = [worker.process for worker in executor.processes]
+        alive = {process.pid for process in processes if process.is_alive()}
+        shutil.rmtree(store.root / ".tmp")
+        (store.root / ".tmp").write_text("in the way")
+        blocked = Recorder()
+        with pytest.raises(
+            CannotGoOn, match=r"more \d failed: cannot write to .*; free some space"
+        ):
+            executor.execute(naps(4, 0.05, name="more"), blocked)
+    assert outcome.failed.keys() == {wrong.artefact, victim.artefact}
+    assert outcome.left_out == {left_out[0].artefact}
+    assert outcome.failed[victim.artefact].reason == (
+        "its worker process died (exit code -9), perhaps for lack of memory; if so, use fewer "
+        "workers, 3 times"
+    )
+    assert "TypeError: " in outcome.failed[wrong.artefact].reason
+    assert len([words for words in progress.notes if " is tried again: " in words]) == 3
+    assert outcome.computed == 7
+    # The dead ones were replaced.
+    assert len(progress.killed) == 4
+    assert alive
+    assert not progress.killed & alive
+    # Where nothing can be stored, nobody tries the next job, and all ends with the block.
+    assert blocked.finished == []
+    assert not any(process.is_alive() for process in processes)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_full_disk_ends_everything_and_leaves_no_drafts(tmp_path: Path, workers: int) -> None:
+    store = Store(tmp_path / "store")
+    jobs = naps(4, 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with LocalExecutor(store, workers) as executor:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))  # no room for a manifest
+            with pytest.raises(CannotGoOn, match=r"cannot write to .*too large"):
+                executor.execute(jobs, Silent())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert_nothing_left(store)
+    with LocalExecutor(store, workers) as executor:
+        assert executor.execute(jobs, Silent()).computed == 4
+
+
+def test_how_far_a_job_is_and_what_a_bundle_has_done_is_reported_at_once(tmp_path: Path) -> None:
+    jobs = [replace(job, group="group") for job in naps(8, 0.3)]
+    moments: list[float] = []
+
+    class Clock(Recorder):
+        def finish(self, job: Job) -> None:
+            super().finish(job)
+            moments.append(time.monotonic())
+
+    with LocalExecutor(Store(tmp_path / "store"), 2) as executor:
+        executor.execute(jobs, progress := Clock())
+    assert sorted(progress.started) == sorted(progress.finished)
+    assert max(after - before for before, after in pairwise(moments)) < 1.5

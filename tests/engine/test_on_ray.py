@@ -12,23 +12,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 from memloc.engine import on_ray
-from memloc.engine.choose import make_executor
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor
+from memloc.engine.local import LocalExecutor, make_executor
+from memloc.engine.loop import WorkerLost, read_failure
 from memloc.engine.on_ray import RayExecutor
 from memloc.engine.progress import Silent
-from memloc.engine.ray_cluster import connect
-from memloc.engine.ray_worker import RayWorker
 from memloc.engine.settings import ExecutionConfig, RayConfig, Resources
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
-from tests.execution.same_results import (
+from tests.engine.same_results import (
     Recorder,
     assert_nothing_left,
     assert_same_results,
@@ -49,7 +49,7 @@ except ImportError:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
     """Two cores on this machine; executors of this process join it. Gives the address."""
-    connect(ray, None, 2)
+    on_ray.join_cluster(ray, None, 2)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
@@ -69,28 +69,11 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "runs" / "store")
 
 
-class Spy(Recorder):
-    """Also keeps which processes there were."""
-
-    executor: RayExecutor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pids: set[int] = set()
-        self.most = 0
-
-    def finish(self, job: Job) -> None:
-        super().finish(job)
-        self.pids |= {each.about["pid"] for each in self.executor.workers if each.about}
-        self.most = max(self.most, len(self.executor.workers))
-
-
 def execute(
     store: Store, jobs: list[Job], workers: int | None = None, **config: Any
-) -> tuple[Any, Spy]:
-    progress = Spy()
+) -> tuple[Any, Recorder]:
+    progress = Recorder()
     with RayExecutor(store, RayConfig(**config), workers) as executor:
-        progress.executor = executor
         outcome = executor.execute(jobs, progress)
     return outcome, progress
 
@@ -120,31 +103,8 @@ def test_tables_are_those_of_this_process_though_a_worker_was_killed_in_the_midd
     assert progress.failed == []
     assert (outcome.computed, outcome.failed) == (len(jobs), {})
     assert_same_results(jobs, there, store)
-    assert len(progress.pids) >= 2
-    assert os.getpid() not in progress.pids
-    (note,) = progress.notes
-    assert "is tried again: its Ray worker on" in note
+    assert progress.notes == []  # Ray itself has tried again
     assert_nothing_left(store)
-
-
-def test_models_and_data_are_loaded_once_per_worker(
-    cluster: str, here: tuple[list[Job], Store, Path], tmp_path: Path
-) -> None:
-    model = make_model(tmp_path / "model")
-    store = Store(tmp_path / "store")
-    jobs = make_jobs(model, store)
-    windows = [job for job in jobs if job.kind == "window"]
-    compute_here([job for job in jobs if job.kind in ("train", "states")], store)
-
-    class Thief(Recorder):
-        def finish(self, job: Job) -> None:
-            super().finish(job)
-            model.rename(tmp_path / "gone") if model.exists() else None
-
-    with RayExecutor(store, RayConfig(), 1) as executor:
-        outcome = executor.execute(windows, progress := Thief())
-    assert not outcome.failed  # whoever loads the model again does not find it
-    assert len(progress.finished) == len(windows) == 3
 
 
 def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store) -> None:
@@ -152,11 +112,11 @@ def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store
     left_out = naps(1, 0.05, wrong, name="after the riddle")
     outcome, progress = execute(store, [wrong, *left_out, *others])
     assert outcome.computed == 4
-    assert outcome.failed.keys() == {wrong.artefact, left_out[0].artefact}
-    assert progress.failed == [outcome.failed[wrong.artefact]]
+    assert outcome.failed.keys() == {wrong.artefact}
+    assert outcome.left_out == {left_out[0].artefact}
+    assert progress.failed == [str(outcome.failed[wrong.artefact])]
     assert "riddle failed: TypeError: " in progress.failed[0]
-    record = next((store.root.parent / "failures").glob("*.json"))
-    assert json.loads(record.read_text())["reason"] == progress.failed[0]
+    assert read_failure(store, wrong) == outcome.failed[wrong.artefact]
 
 
 def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: Store) -> None:
@@ -164,7 +124,7 @@ def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: S
     found: list[Any] = []
     with meanwhile(lambda: found.append(execute(store, jobs)[0])):
         deadline = time.monotonic() + 60
-        while not store.claims.all() and time.monotonic() < deadline:  # until Ray has begun
+        while not store.locks.holders() and time.monotonic() < deadline:  # until Ray has begun
             time.sleep(0.02)
         with LocalExecutor(store, 1) as executor:
             found.append(executor.execute(jobs, Silent()))
@@ -173,13 +133,19 @@ def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: S
 
 
 def test_kinds_of_jobs_have_their_own_resources(cluster: str, store: Store) -> None:
-    jobs = naps(8, 0.3)
-    other = Job("unheard of", "something else", {})
-    half = {"nap": Resources(cpus=0.5), "unheard of": Resources(cpus=2)}
-    outcome, progress = execute(store, [*jobs, other], resources=half)
-    assert outcome.computed == 8
-    assert outcome.failed.keys() == {other.artefact}  # all others had to make room for it
-    assert progress.most == 4
+    jobs = naps(4, 2.0)
+    most = 0
+
+    def count() -> None:
+        nonlocal most
+        while not store.has(*jobs[0].artefact):
+            most = max(most, len(store.locks.holders()))
+            time.sleep(0.05)
+
+    with meanwhile(count):
+        outcome, _ = execute(store, jobs, resources={"nap": Resources(cpus=0.5)})
+    assert outcome.computed == 4
+    assert most == 4
 
 
 def test_resources_that_no_machine_has_are_one_sentence(cluster: str, store: Store) -> None:
@@ -215,9 +181,9 @@ def test_an_interrupted_program_leaves_the_cluster_at_once_and_nothing_behind(
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 60
-    while len(store.claims.all()) < 2 and time.monotonic() < deadline:
+    while len(store.locks.holders()) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
-    holders = store.claims.all().values()
+    holders = store.locks.holders().values()
     assert len(holders) == 2
     process.send_signal(signal.SIGINT)
     started = time.monotonic()
@@ -260,7 +226,7 @@ def test_nothing_is_shown_before_the_cluster_is_reached(
 
     # A cluster is there for the other tests, and an `auto` one may happen to be.
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(on_ray, "connect", away)
+    monkeypatch.setattr(on_ray, "join_cluster", away)
     config = ExecutionConfig(executor="ray", ray=RayConfig(address="auto"))
     with (
         pytest.raises(ClusterError, match="away"),
@@ -278,19 +244,60 @@ def test_without_ray_the_sentence_says_what_to_install(
 
 
 def test_a_worker_that_does_not_see_the_store_is_one_sentence(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = RayExecutor(store, RayConfig())
+    executor.token = Path("/nowhere/token")
+    monkeypatch.setattr(executor, "connect", lambda: None)
+    executor.joined, executor.gpus, executor.workers = True, 0, 2
+    executor.task = ray.remote(on_ray._make_task())
+    with (
+        pytest.raises(ClusterError, match=f"on {socket.gethostname()} does not see the store"),
+        executor,
+    ):
+        executor.execute(naps(1, 0), Silent())
+
+
+def test_a_worker_without_memloc_or_with_another_version_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     token = tmp_path / "token"
-    worker = RayWorker(str(store.root), "launch", str(token), True)
-    with pytest.raises(ClusterError, match=f"on {socket.gethostname()} does not see the store"):
-        on_ray._checked(json.loads(worker.introduce()), store)
-    token.write_text("launch")
-    about = json.loads(worker.introduce())
-    assert on_ray._checked(about, store) == about
-    with pytest.raises(ClusterError, match=r"has memloc 0\.0\.0, this machine has"):
-        on_ray._checked({**about, "version": "0.0.0"}, store)
-    # Without a GPU of its own a worker sees none.
+    token.touch()
+    found = json.loads(on_ray.work_here("[]", str(tmp_path), str(token), "0.0.0", True))
+    assert "has memloc " in found["problem"]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
-    RayWorker(str(store.root), "launch", str(token), False)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+    ours = version("memloc")
+    assert json.loads(on_ray.work_here("[]", str(tmp_path), str(token), ours, False)) == {
+        "replies": []
+    }
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # without a GPU of its own it sees none
+    monkeypatch.setitem(sys.modules, "memloc.engine.on_ray", None)
+    found = json.loads(on_ray._make_task()("[]", str(tmp_path), str(token), ours, True))
+    assert "cannot import memloc" in found["problem"]
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silence:
+        exceptions = ray.exceptions
+
+        def init(self, *given: object, **options: object) -> None:
+            time.sleep(2)
+
+    monkeypatch.setattr(on_ray, "JOIN", 0.1)
+    with pytest.raises(ClusterError, match=r"'127\.0\.0\.1:6379' accepts connections but does not"):
+        on_ray.join_cluster(Silence(), "127.0.0.1:6379", 1)
+
+
+def test_what_became_of_lost_workers_is_said_in_words(store: Store) -> None:
+    executor = RayExecutor(store, RayConfig())
+    for error, words in {
+        ray.exceptions.OutOfMemoryError("x"): "lack of memory",
+        ray.exceptions.NodeDiedError("x"): "the machine of its Ray worker was lost",
+        ray.exceptions.WorkerCrashedError(): r"was lost \(WorkerCrashedError\)",
+    }.items():
+        done: Future[str] = Future()
+        done.set_exception(error)
+        executor._answer(None, answer := Future(), done)
+        with pytest.raises(WorkerLost, match=words):
+            answer.result()

@@ -1,0 +1,312 @@
+"""The loop: order, bundles, what a failure takes along, other processes, damaged inputs, losses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from memloc.engine import loop
+from memloc.engine.job import Job
+from memloc.engine.loop import (
+    CannotGoOn,
+    Executor,
+    Failure,
+    Outcome,
+    Reply,
+    Tell,
+    WorkerLost,
+    attempt,
+    read_failure,
+)
+from memloc.engine.store.store import Store
+from memloc.errors import DataError
+from tests.engine.same_results import Recorder
+
+DONE: Reply = {"state": "done"}
+Answers = dict[str, list[Reply | Exception]]
+
+
+def job(title: str, *needs: Job, cost: float = 1.0, group: str | None = None) -> Job:
+    wanted = {str(index): need.artefact for index, need in enumerate(needs)}
+    return Job("nap", title, {"title": title, "seconds": 0}, wanted, cost=cost, group=group)
+
+
+class Pretending(Executor):
+    """Answers at once, without computing anything.
+
+    Args:
+        store: Of the loop.
+        answers: What becomes of a job each time it is tried, by title; then it is done.
+        slots: Bundles at once.
+    """
+
+    def __init__(self, store: Store, answers: Answers | None = None, slots: int = 1) -> None:
+        super().__init__(store, "this launch")
+        self.answers = answers or {}
+        self.slots = self.workers = slots
+        self.bundles: list[list[str]] = []
+
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+        self.bundles.append([each.title for each in bundle])
+        # From another thread, so that the loop hears of it once all slots are taken.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(self._answer, bundle, tell)
+
+    def _answer(self, bundle: Sequence[Job], tell: Tell) -> list[Reply]:
+        for each in bundle:
+            following = self.answers.get(each.title)
+            answer = following.pop(0) if following else DONE
+            if isinstance(answer, Exception):
+                raise answer
+            tell(each, answer)
+        return []
+
+    def stop(self) -> None:
+        pass
+
+
+def failed(one: Job, reason: str = "too bad") -> Reply:
+    return {"state": "failed", "failure": asdict(Failure(*one.artefact, one.title, reason))}
+
+
+def damaged(one: Job) -> Reply:
+    return {"state": "damaged", "artefact": list(one.artefact), "problem": "model is damaged"}
+
+
+def write(store: Store, *jobs: Job) -> None:
+    for one in jobs:
+        with store.write(*one.artefact, one.inputs) as draft:
+            draft.json("nap.json", {})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs" / "store")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 0.02)
+
+
+def run(
+    store: Store, *jobs: Job, slots: int = 1, **answers: list[Reply | Exception]
+) -> tuple[Outcome, Recorder, list[list[str]]]:
+    executor = Pretending(store, answers, slots)
+    outcome = executor.execute(jobs, progress := Recorder())
+    return outcome, progress, executor.bundles
+
+
+def test_a_job_comes_after_all_it_needs_and_before_shorter_ones(store: Store) -> None:
+    model, other = job("model", cost=5), job("other", cost=3)
+    window = job("window", model, cost=4)
+    outcome, progress, bundles = run(store, window, other, model)
+    assert bundles == [["model"], ["window"], ["other"]]
+    assert outcome == Outcome(3)
+    assert progress.started == progress.finished == ["model", "window", "other"]
+
+
+def test_equal_jobs_run_in_the_order_of_the_plan(store: Store) -> None:
+    costs = {"short": 1, "long": 9, "also short": 1, "middle": 5, "again short": 1}
+    _, progress, _ = run(store, *(job(title, cost=cost) for title, cost in costs.items()))
+    assert progress.started == ["long", "middle", "short", "also short", "again short"]
+
+
+def test_a_group_counts_as_its_smallest_job_and_keeps_its_order(store: Store) -> None:
+    jobs = [
+        job("small", cost=1),
+        job("window 2", cost=5, group="windows"),
+        job("window 1", cost=8, group="windows"),
+        job("window 3", cost=2, group="windows"),
+        job("large", cost=3),
+    ]
+    _, progress, _ = run(store, *jobs)
+    assert progress.started == ["large", "window 2", "window 1", "window 3", "small"]
+
+
+def test_jobs_of_a_group_travel_together_in_bundles_that_get_smaller(store: Store) -> None:
+    jobs = [job(f"{n}", group="windows") for n in range(20)]
+    _, _, bundles = run(store, *jobs, slots=2)
+    assert [len(bundle) for bundle in bundles] == [5, 3, 3, 2, 1, 1, 1, 1, 1, 1, 1]
+    assert [title for bundle in bundles for title in bundle] == [one.title for one in jobs]
+
+
+def test_what_is_in_the_store_is_not_computed(store: Store) -> None:
+    model = job("model")
+    window = job("window", model)
+    write(store, model)
+    assert run(store, model, window)[0] == Outcome(1)
+    write(store, window)
+    assert run(store, model, window)[::2] == (Outcome(0), [])
+
+
+def test_a_failure_takes_only_those_with_it_that_need_the_result(store: Store) -> None:
+    model, other = job("model", cost=9), job("other")
+    states = job("states", model)
+    both = job("both", model, states)
+    outcome, progress, bundles = run(store, model, states, both, other, model=[failed(model)])
+    assert outcome.computed == 1
+    assert [str(each) for each in outcome.failed.values()] == ["model failed: too bad"]
+    assert outcome.left_out == {states.artefact, both.artefact}
+    assert outcome.missing == {model.artefact, states.artefact, both.artefact}
+    assert bundles == [["model"], ["other"]]
+    assert progress.failed == ["model failed: too bad"]
+    assert sorted(progress.dropped) == ["both", "states"]
+
+
+def test_a_damaged_input_is_computed_anew_before_all_that_need_it(store: Store) -> None:
+    model = job("model")
+    windows = [job(f"window {n}", model) for n in range(3)]
+    write(store, model)
+    outcome, progress, bundles = run(
+        store, model, *windows, slots=2, **{f"window {n}": [damaged(model)] for n in range(2)}
+    )
+    assert progress.notes[0] == "model is damaged; it is computed anew"
+    assert bundles.count(["model"]) == 1
+    assert outcome == Outcome(4)
+    assert bundles.index(["model"]) < bundles.index(["window 2"])
+    assert sorted(progress.finished) == ["model", "window 0", "window 1", "window 2"]
+
+
+def test_a_damaged_input_that_nobody_can_compute_is_a_failure(store: Store) -> None:
+    window = job("window")
+    outcome, _, _ = run(store, window, window=[damaged(job("elsewhere"))])
+    assert [str(each) for each in outcome.failed.values()] == ["window failed: model is damaged"]
+
+
+def test_an_artefact_that_is_damaged_again_and_again_is_given_up(store: Store) -> None:
+    model = job("model")
+    window = job("window", model)
+    write(store, model)
+    outcome, _, bundles = run(store, model, window, window=[damaged(model)] * 100)
+    assert outcome.failed.keys() == {window.artefact}
+    assert bundles.count(["window"]) == loop.REPAIRS + 1
+
+
+def test_a_damaged_input_that_then_fails_takes_along_those_that_found_the_damage(
+    store: Store,
+) -> None:
+    model = job("model")
+    first, second = job("first", model), job("second", model)
+    last = job("last", second)
+    write(store, model)
+    outcome, _, _ = run(
+        store, model, first, second, last, first=[damaged(model)], model=[failed(model)]
+    )
+    assert outcome.failed.keys() == {model.artefact}
+    assert outcome.left_out == {first.artefact, second.artefact, last.artefact}
+
+
+def test_a_job_whose_workers_die_is_tried_three_times(store: Store) -> None:
+    model, other = job("model"), job("other")
+    window = job("window", model)
+    lost = WorkerLost("its worker process died")
+    outcome, progress, bundles = run(store, model, window, other, model=[lost] * 5, other=[lost])
+    assert bundles.count(["model"]) == 3
+    assert bundles.count(["other"]) == 2
+    assert outcome.computed == 1
+    (failure,) = outcome.failed.values()
+    assert str(failure) == "model failed: its worker process died, 3 times"
+    assert failure == read_failure(store, model)
+    assert failure.launch == "this launch"
+    assert sorted(progress.waited) == ["model", "model", "other"]
+
+
+def test_of_a_bundle_only_the_job_in_progress_pays_for_a_lost_worker(store: Store) -> None:
+    jobs = [job(f"window{n}", group="windows") for n in range(8)]
+    outcome, progress, bundles = run(store, *jobs, window2=[WorkerLost("died")])
+    assert bundles[0] == ["window0", "window1", "window2", "window3"]
+    assert outcome == Outcome(8)
+    assert progress.notes == ["window2 is tried again: died"]
+    assert sum("window0" in bundle for bundle in bundles) == 1
+
+
+def test_what_another_process_computes_is_waited_for(store: Store) -> None:
+    model = job("model")
+    window = job("window", model)
+
+    class Waiting(Recorder):
+        def note(self, words: str) -> None:
+            raise AssertionError(words)
+
+    with store.locks.hold(*model.artefact):
+        executor = Pretending(store, {"model": [{"state": "elsewhere"}]})
+        progress = Waiting()
+        looks = 0
+        held = store.locks.held
+
+        def look(kind: str, key: str) -> bool:
+            nonlocal looks
+            looks += 1
+            if looks == 3:
+                write(store, model)
+            return held(kind, key)
+
+        store.locks.held = look  # type: ignore[method-assign]
+        outcome = executor.execute([model, window], progress)
+    assert outcome == Outcome(1)
+    assert progress.finished == ["model", "window"]
+
+
+def test_what_another_process_gave_up_is_taken_over(store: Store) -> None:
+    model = job("model")
+    outcome, _, bundles = run(store, model, model=[{"state": "elsewhere"}])
+    assert outcome == Outcome(1)
+    assert bundles == [["model"], ["model"]]
+
+
+def test_a_store_that_is_full_ends_everything(store: Store) -> None:
+    model = job("model", cost=2)
+    full: Reply = {"state": "full", "problem": "no space", "remedy": "free some"}
+    with pytest.raises(CannotGoOn, match="model failed: no space; free some"):
+        run(store, model, job("other"), model=[full])
+
+
+def test_choosing_the_next_job_takes_no_longer_with_many_jobs(store: Store) -> None:
+    models = [job(f"model {m}", cost=100 + m) for m in range(100)]
+    windows = [
+        job(f"window {m} {w}", models[m], cost=1 + m / 1000, group=f"group {m % 50}")
+        for m in range(100)
+        for w in range(200)
+    ]
+    for one in (*models, *windows):
+        assert one.key  # computed once, not here
+    started = time.process_time()
+    outcome, progress, _ = run(store, *models, *windows)
+    spent = time.process_time() - started
+    assert outcome.computed == 20_100
+    assert progress.started[0] == "model 99"
+    assert spent < 4.0, f"{spent / 20_100 * 1e6:.0f} µs per job"
+
+
+# --- one attempt ---
+
+
+def test_an_attempt_stores_the_result_and_forgets_an_earlier_failure(store: Store) -> None:
+    riddle = Job("nap", "riddle", {"seconds": "many"})
+    reply = attempt(riddle, store, lambda fraction: None)
+    assert reply["state"] == "failed"
+    failure = Failure(**reply["failure"])
+    assert failure.reason.startswith("TypeError: ")
+    assert failure == read_failure(store, riddle)
+    assert "Traceback" in Path(str(failure.log)).read_text()
+    good = job("good")
+    loop.record_failure(store, good, DataError("it was bad", remedy="wait"))
+    assert str(read_failure(store, good)) == "good failed: it was bad; wait"
+    assert attempt(good, store, lambda fraction: None) == DONE
+    assert read_failure(store, good) is None
+    assert attempt(good, store, lambda fraction: None) == {"state": "there"}
+    with store.locks.hold(*job("other").artefact):
+        assert attempt(job("other"), store, lambda fraction: None) == {"state": "elsewhere"}
+
+
+def test_workers_of_one_launch_do_not_repeat_what_failed_in_another(store: Store) -> None:
+    one = job("one")
+    loop.record_failure(store, one, DataError("it was bad"), "first launch")
+    assert attempt(one, store, lambda fraction: None, "first launch")["state"] == "failed"
+    assert attempt(one, store, lambda fraction: None, "second launch") == DONE
