@@ -268,10 +268,13 @@ class Loop:
         self.executor.connect()
         with self.progress.showing(waiting):
             self._sort()
-            while len(self.finished) + len(self.failed) + len(self.left_out) < len(self.jobs):
+            while self.under_way or self._unsettled():
                 self._submit()
                 self._wait()
         return Outcome(len(self.computed), self.failed, frozenset(self.left_out))
+
+    def _unsettled(self) -> int:
+        return len(self.jobs) - len(self.finished) - len(self.failed) - len(self.left_out)
 
     # --- what is ready ---
 
