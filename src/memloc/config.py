@@ -36,6 +36,8 @@ from pydantic_core import PydanticCustomError
 from memloc.errors import MISSING, nearest
 from memloc.errors import ConfigError as ConfigError
 
+ExecutorName = Literal["local", "ray", "slurm"]
+TrackerName = Literal["trackio", "wandb"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
@@ -572,6 +574,82 @@ class Engine(Settings):
     @classmethod
     def _read_bytes(cls, value: Any) -> Any:
         return parse_bytes(value) if isinstance(value, str) else value
+
+
+class Resources(Settings):
+    """What one job of a kind occupies."""
+
+    cpus: float = Field(1, gt=0)
+    gpus: float = Field(0, ge=0, description="A fraction lets several jobs share a GPU.")
+
+
+class Ray(Settings):
+    """Jobs as tasks of a Ray cluster."""
+
+    address: str | None = Field(
+        None, description="Of an existing cluster, or `auto`; None starts one on this machine."
+    )
+    resources: dict[str, Resources] = Field(
+        {},
+        description="By kind of job (train, window, …); `default` is for all others. Without it, a "
+        "job occupies a core, and a GPU if it computes on one.",
+    )
+
+
+class Slurm(Settings):
+    """Workers as jobs of a Slurm array, each of which takes jobs until none are left."""
+
+    cluster: Literal["slurm", "local"] = Field(
+        "slurm", description="local: processes of this machine, to try out settings without Slurm."
+    )
+    workers: int = Field(16, ge=1, le=100_000, description="Workers in the array.")
+    at_once: int | None = Field(None, ge=1, description="Cap on workers that run in parallel.")
+    minutes: int = Field(240, ge=1, description="Time limit of a worker; it is requeued then.")
+    cpus: int = Field(
+        1, ge=1, description="Of a worker; without GPUs it does as many jobs at a time."
+    )
+    gpus: int = Field(
+        0, ge=0, description="Of a worker; with several it does as many jobs at a time."
+    )
+    memory_gb: float = Field(16, gt=0, description="Of a worker.")
+    partition: str | None = None
+    requeues: int = Field(20, ge=0, description="How often a worker comes back after a time-out.")
+    setup: tuple[str, ...] = Field((), description="Shell lines that run before a worker.")
+    options: dict[str, Any] = Field(
+        {}, description="Further options of sbatch by their long names, such as account."
+    )
+
+
+class Execution(Settings):
+    """The `execution` part of an experiment."""
+
+    executor: ExecutorName = "local"
+    workers: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Of `local`: processes; None: one per core, or one per GPU. Of `ray`: at most "
+        "so many; None: as many as fit. Slurm has its own.",
+    )
+    device: Device = "auto"
+    save_every: float = Field(
+        10.0, gt=0, description="Minutes between two saved states of a running training."
+    )
+    cache_memory: int | None = Field(
+        None, ge=0, description="Bytes of states a process keeps in memory; more go to a file."
+    )
+    low_memory: bool = False
+    ray: Ray = Ray()
+    slurm: Slurm = Slurm()
+
+    def where(self, device: str) -> dict[str, Any]:
+        """For `Job.where`."""
+        return {
+            "device": device,
+            "cache_memory": self.cache_memory,
+            "low_memory": self.low_memory,
+            "save_every": self.save_every * 60,
+        }
 
 
 def parse_bytes(text: str) -> int:

@@ -19,13 +19,13 @@ from typing import Any, NoReturn
 
 import pytest
 
+from memloc.config import Execution, Ray, Resources
 from memloc.engine import on_ray
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor, make_executor
 from memloc.engine.loop import WorkerLost, read_failure
 from memloc.engine.on_ray import RayExecutor
 from memloc.engine.progress import Silent
-from memloc.engine.settings import ExecutionConfig, RayConfig, Resources
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
 from tests.engine.same_results import (
@@ -73,7 +73,7 @@ def execute(
     store: Store, jobs: list[Job], workers: int | None = None, **config: Any
 ) -> tuple[Any, Recorder]:
     progress = Recorder()
-    with RayExecutor(store, RayConfig(**config), workers) as executor:
+    with RayExecutor(store, Ray(**config), workers) as executor:
         outcome = executor.execute(jobs, progress)
     return outcome, progress
 
@@ -162,11 +162,11 @@ from pathlib import Path
 from memloc.engine.job import Job
 from memloc.engine.on_ray import RayExecutor
 from memloc.engine.progress import Silent
-from memloc.engine.settings import RayConfig
+from memloc.config import Ray
 from memloc.engine.store.store import Store
 jobs = [Job("nap", f"nap {number}", {"seconds": 60, "number": number}) for number in range(4)]
 try:
-    with RayExecutor(Store(Path(sys.argv[1])), RayConfig(address=sys.argv[2])) as executor:
+    with RayExecutor(Store(Path(sys.argv[1])), Ray(address=sys.argv[2])) as executor:
         executor.execute(jobs, Silent())
 except KeyboardInterrupt:
     sys.exit(130)
@@ -207,7 +207,7 @@ def test_an_unreachable_cluster_is_one_sentence_soon(
     store: Store, address: str, words: str
 ) -> None:
     started = time.monotonic()
-    config = ExecutionConfig(executor="ray", ray=RayConfig(address=address))
+    config = Execution(executor="ray", ray=Ray(address=address))
     with pytest.raises(ClusterError, match=words) as error:
         make_executor(config, store, store.root)
     assert time.monotonic() - started < 10
@@ -227,7 +227,7 @@ def test_nothing_is_shown_before_the_cluster_is_reached(
     # A cluster is there for the other tests, and an `auto` one may happen to be.
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(on_ray, "join_cluster", away)
-    config = ExecutionConfig(executor="ray", ray=RayConfig(address="auto"))
+    config = Execution(executor="ray", ray=Ray(address="auto"))
     with (
         pytest.raises(ClusterError, match="away"),
         make_executor(config, store, store.root) as executor,
@@ -240,13 +240,13 @@ def test_without_ray_the_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ClusterError, match=r"pip install 'memloc\[ray\]'"):
-        make_executor(ExecutionConfig(executor="ray"), store, store.root)
+        make_executor(Execution(executor="ray"), store, store.root)
 
 
 def test_a_worker_that_does_not_see_the_store_is_one_sentence(
     cluster: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    executor = RayExecutor(store, RayConfig())
+    executor = RayExecutor(store, Ray())
     executor.token = Path("/nowhere/token")
     monkeypatch.setattr(executor, "connect", lambda: None)
     executor.joined, executor.gpus, executor.workers = True, 0, 2
@@ -290,7 +290,7 @@ def test_a_cluster_that_does_not_answer_is_one_sentence(monkeypatch: pytest.Monk
 
 
 def test_what_became_of_lost_workers_is_said_in_words(store: Store) -> None:
-    executor = RayExecutor(store, RayConfig())
+    executor = RayExecutor(store, Ray())
     for error, words in {
         ray.exceptions.OutOfMemoryError("x"): "lack of memory",
         ray.exceptions.NodeDiedError("x"): "the machine of its Ray worker was lost",

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from memloc.config import Execution, Slurm
 from memloc.engine import loop, on_slurm
 from memloc.engine.job import Job
 from memloc.engine.local import make_executor
 from memloc.engine.loop import CannotGoOn
 from memloc.engine.on_slurm import SlurmExecutor
-from memloc.engine.settings import ExecutionConfig, SlurmConfig
 from memloc.engine.store.locks import is_gone
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Store:
 
 def slurm(store: Store, **config: Any) -> SlurmExecutor:
     """Two workers on this machine."""
-    settings = SlurmConfig(**{"cluster": "local", "workers": 2, **config})
+    settings = Slurm(**{"cluster": "local", "workers": 2, **config})
     return SlurmExecutor(store, settings, store.root.parent / "slurm")
 
 
@@ -293,7 +293,7 @@ def test_without_sbatch_it_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ClusterError, match="sbatch is not on this machine; start it where"):
-        make_executor(ExecutionConfig(executor="slurm"), store, tmp_path)
+        make_executor(Execution(executor="slurm"), store, tmp_path)
 
 
 def test_without_submitit_the_sentence_says_what_to_install(
@@ -301,4 +301,4 @@ def test_without_submitit_the_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ClusterError, match=r"pip install 'memloc\[slurm\]'"):
-        make_executor(ExecutionConfig(executor="slurm"), store, tmp_path)
+        make_executor(Execution(executor="slurm"), store, tmp_path)

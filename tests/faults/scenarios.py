@@ -11,9 +11,10 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
+from memloc.engine.store.locks import Locks
 from tests.faults.sweeps import (
     Sweep,
     assert_same_tables,
@@ -72,7 +73,7 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
         # A job that loses three workers counts as failed, so none loses more than two.
         busy = sorted(
             (pid, name)
-            for name, pid in _claims(sweep).items()
+            for name, pid in _holders(sweep).items()
             if pid in workers and times[name] < 2
         )
         if busy:
@@ -89,13 +90,9 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
     return f"{done} workers killed, sweep went on; tables identical"
 
 
-def _claims(sweep: Sweep) -> dict[str, int]:
+def _holders(sweep: Sweep) -> dict[str, int]:
     """Which process works on what."""
-    found = {}
-    for path in sorted(sweep.store.glob(".claims/*-*.*")):
-        with suppress(OSError, ValueError):
-            found[path.stem] = int(json.loads(path.read_text())["pid"])
-    return found
+    return {name: who.pid for name, who in Locks(sweep.store).holders().items()}
 
 
 def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:

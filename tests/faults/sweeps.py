@@ -130,7 +130,7 @@ class Sweep:
 
     def leftovers(self) -> list[str]:
         """Files that should not be there when nobody works."""
-        hidden = [self.store / ".tmp", self.store / ".claims", self.store / "resume"]
+        hidden = [self.store / ".tmp", self.store / ".locks", self.store / "resume"]
         return sorted(
             path.name for folder in hidden if folder.is_dir() for path in folder.iterdir()
         )

@@ -10,8 +10,7 @@ import typer
 
 from memloc.cli.options import option
 from memloc.cli.output import Json, interruptible, make_console, print_json
-from memloc.config import Device
-from memloc.engine.settings import ExecutorName, TrackerName
+from memloc.config import Device, ExecutorName, TrackerName
 from memloc.errors import MemlocError
 
 

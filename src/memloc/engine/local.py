@@ -23,10 +23,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from memloc.config import Execution
 from memloc.engine.device import pick_device, visible_gpus
 from memloc.engine.job import Job
 from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
-from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import Store
 
 REPORT_EVERY = 0.2
@@ -35,7 +35,7 @@ PATIENCE = 3.0
 """Seconds for all workers together to end when asked to; then they are killed."""
 
 
-def check_executor(config: ExecutionConfig) -> None:
+def check_executor(config: Execution) -> None:
     """What can be checked at once, before long plans are made for it.
 
     Raises:
@@ -51,7 +51,7 @@ def check_executor(config: ExecutionConfig) -> None:
         check_slurm(config.slurm)
 
 
-def make_executor(config: ExecutionConfig, store: Store, folder: Path) -> Executor:
+def make_executor(config: Execution, store: Store, folder: Path) -> Executor:
     """The executor that was asked for.
 
     Args:

@@ -21,11 +21,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from memloc.config import Ray, Resources
 from memloc.engine.job import Job
 from memloc.engine.local import default_workers
 from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
 from memloc.engine.progress import Progress
-from memloc.engine.settings import RayConfig, Resources
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import ClusterError
 
@@ -58,7 +58,7 @@ class RayExecutor(Executor):
     attempts = 1  # Ray has tried several times by itself
     reports_starts = False
 
-    def __init__(self, store: Store, config: RayConfig, workers: int | None = None) -> None:
+    def __init__(self, store: Store, config: Ray, workers: int | None = None) -> None:
         super().__init__(store)
         self.config, self.most = config, workers
         self.ray = check_ray(config)
@@ -225,7 +225,7 @@ def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str
 # --- reaching a cluster ---
 
 
-def check_ray(config: RayConfig) -> Any:
+def check_ray(config: Ray) -> Any:
     """Ray, told to be quiet.
 
     Raises:

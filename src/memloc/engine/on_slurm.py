@@ -25,6 +25,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from memloc.config import Slurm
 from memloc.engine.job import Job
 from memloc.engine.loop import (
     CannotGoOn,
@@ -36,7 +37,6 @@ from memloc.engine.loop import (
 )
 from memloc.engine.plan_file import read_plan, write_plan
 from memloc.engine.progress import Progress
-from memloc.engine.settings import SlurmConfig
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError, MemlocError
 
@@ -74,7 +74,7 @@ class SlurmExecutor(Executor):
     attempts = 1
     reports_starts = False
 
-    def __init__(self, store: Store, config: SlurmConfig, folder: Path) -> None:
+    def __init__(self, store: Store, config: Slurm, folder: Path) -> None:
         super().__init__(store, uuid.uuid4().hex)
         self.config, self.folder = config, folder.absolute()
         self.submitit = check_slurm(config)
@@ -278,7 +278,7 @@ def _leave(signum: int, frame: FrameType | None) -> None:
     sys.exit(128 + signum)
 
 
-def check_slurm(config: SlurmConfig) -> Any:
+def check_slurm(config: Slurm) -> Any:
     """Workers can be submitted from here; gives submitit.
 
     Raises:

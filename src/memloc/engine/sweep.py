@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from memloc.config import Execution
 from memloc.engine import control, experiment
 from memloc.engine.device import pick_device
 from memloc.engine.half_splits import REPAIRS, further_rounds
@@ -28,7 +29,6 @@ from memloc.engine.local import LocalExecutor, check_executor, make_executor
 from memloc.engine.loop import Artefact, Executor, JobFailed, Outcome
 from memloc.engine.plan_file import write_plan
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.settings import ExecutionConfig
 from memloc.engine.status import Journal, StatusFile
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.sweep_config import Sweep, SweepCell
@@ -177,7 +177,7 @@ def _told(label: str, step: Callable[[], T]) -> T:
         raise MemlocError(f"{label}: {error}") from None
 
 
-def _device(execution: ExecutionConfig) -> str:
+def _device(execution: Execution) -> str:
     """Workers elsewhere know best what they have."""
     here = execution.executor == "local"
     return pick_device(execution.device) if here else execution.device

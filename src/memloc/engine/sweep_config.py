@@ -18,6 +18,7 @@ from memloc.config import (
     MOST_EPOCHS,
     ControlRun,
     Data,
+    Execution,
     Model,
     Run,
     Settings,
@@ -28,7 +29,6 @@ from memloc.data.load import is_downloaded, named_tasks
 from memloc.engine import settings_file
 from memloc.engine.complete import as_mapping, complete_control, complete_run, merge_given
 from memloc.engine.progress import KIND_WORDS
-from memloc.engine.settings import ExecutionConfig
 from memloc.errors import ConfigError, MemlocError, nearest
 from memloc.models.names import KNOWN_MODELS
 from memloc.techniques import make, names
@@ -58,7 +58,7 @@ class Sweep:
     name: str
     cells: tuple[SweepCell, ...]
     control: ControlRun | None
-    execution: ExecutionConfig
+    execution: Execution
 
     def replace_execution(self, **values: Any) -> Sweep:
         """The same elsewhere; ``None`` means 'leave as it is'."""
@@ -217,7 +217,7 @@ class _Reader:
         ] or [defaults]
         overrides = [self.override(one, place) for place, one in _numbered(top, "overrides")]
         with _at("execution"):
-            execution = ExecutionConfig(**_mapping(top.get("execution", {})))
+            execution = Execution(**_mapping(top.get("execution", {})))
             kinds = ("default", *KIND_WORDS)
             for kind in execution.ray.resources:
                 if kind not in kinds:
@@ -333,7 +333,7 @@ class _Reader:
         return _Override(place, models, tasks, changed)
 
     def cells(
-        self, grids: Sequence[Tree], overrides: Sequence[_Override], execution: ExecutionConfig
+        self, grids: Sequence[Tree], overrides: Sequence[_Override], execution: Execution
     ) -> tuple[SweepCell, ...]:
         found: dict[str, SweepCell] = {}
         for number, grid in enumerate(grids):

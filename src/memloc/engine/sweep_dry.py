@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from memloc.config import Execution
 from memloc.engine.device import pick_device
 from memloc.engine.estimate import Estimate, Estimator, History
 from memloc.engine.guesses import UNKNOWN, Guesses
@@ -14,7 +15,6 @@ from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.loop import Artefact
 from memloc.engine.plan import speed_job
 from memloc.engine.progress import Progress, Silent
-from memloc.engine.settings import ExecutionConfig
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import PlannedSweep, plan_sweep
 from memloc.engine.sweep_config import Sweep
@@ -76,7 +76,7 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
     }
 
 
-def _workers(execution: ExecutionConfig) -> int | None:
+def _workers(execution: Execution) -> int | None:
     """How many jobs run at once; None: as many as a cluster has room for."""
     if execution.executor == "slurm":
         return execution.slurm.at_once or execution.slurm.workers

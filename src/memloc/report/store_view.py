@@ -117,7 +117,9 @@ def show_garbage(garbage: Garbage, unreferenced: bool, dry_run: bool, console: C
         if row["number"]:
             words = f"{row['number']:,} artefacts ({text.size(row['bytes'])}) are of no result"
             if unreferenced:
-                words += " and were kept, because somebody is computing (claims in the store)."
+                words += (
+                    " and were kept, because somebody is computing (there are locks in the store)."
+                )
             else:
                 words += (
                     " and were kept: an interrupted run may need them. --unreferenced removes them."
