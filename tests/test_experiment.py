@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from memloc.api.experiments import run
-from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import DataConfig, Engine, ModelConfig, RunConfig, TrainingConfig
 from memloc.engine.progress import LogLines, Progress
 from memloc.results.binarised import compare_binarised
 from memloc.results.grid import read_grid
@@ -25,7 +25,7 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
             techniques={"swapping": {}},
             explain=False,
         )
-        found = run(config, runs, workers=1, progress=Progress(LogLines(stream)))
+        found = run(config, Engine(runs=runs, workers=1), Progress(LogLines(stream)))
         assert found.folder is not None
         return found.folder
 

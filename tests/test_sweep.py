@@ -15,6 +15,7 @@ from rich.console import Console
 from memloc.analysis.generalisation import half_split
 from memloc.api.experiments import run, run_control
 from memloc.api.experiments import sweep as run_sweep
+from memloc.config import Engine
 from memloc.engine.compute import KINDS, train
 from memloc.engine.job import Output, read_task
 from memloc.engine.plan_file import read_plan
@@ -109,7 +110,7 @@ def test_a_sweep_gives_the_tables_of_single_runs(home: Path, done: tuple[Recorde
     sweep, (_, summary) = experiment(home), done
     elsewhere = home / "single"
     for cell, row in zip(sweep.cells, summary["runs"], strict=True):
-        alone = run(cell.config, elsewhere, workers=1)
+        alone = run(cell.config, Engine(runs=elsewhere, workers=1))
         assert alone.folder.name == Path(row["folder"]).name
         assert_same_tables(alone.folder, Path(row["folder"]))
         settings = [(f / "settings.json").read_text() for f in (alone.folder, Path(row["folder"]))]
@@ -117,7 +118,7 @@ def test_a_sweep_gives_the_tables_of_single_runs(home: Path, done: tuple[Recorde
         assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["methods"].items()}
         assert row["noisy_accuracy"] == alone.summary["memorised_share"]
     assert sweep.control is not None
-    alone = run_control(sweep.control, elsewhere, workers=1)
+    alone = run_control(sweep.control, Engine(runs=elsewhere, workers=1))
     folder = Path(summary["control"]["folder"])
     assert alone.folder.name == folder.name
     for table in ("accuracy", "layers", "trainings", "attempts", "history"):

@@ -19,11 +19,7 @@ from torch import nn
 
 import memloc
 from memloc.api.experiments import localise_folders
-from memloc.config import (
-    ModelConfig,
-    TrainingConfig,
-)
-from memloc.engine.given import Given, GivenModels
+from memloc.engine.complete import complete_localisation
 from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
 from tests.api.conftest import LAYERS, QUICK, Setup
@@ -80,17 +76,15 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
         trained.tokenizer.save_pretrained(tmp_path / role)
     file = tmp_path / "data.csv"
     trained.data.rename(columns={"gold": "original_label"}).to_csv(file, index=False)
-    folder = {role: ModelConfig(name=str(tmp_path / role), pair_format="native")
-              for role in ("memorised", "original", "pretrained")}  # fmt: skip
     expected = localise_folders(
-        GivenModels(
-            Given(folder["memorised"], folder["original"], folder["pretrained"]),
-            file,
-            training=TrainingConfig(epochs=2),
-            techniques={
-                **{name: {} for name in FOUR},
+        complete_localisation(
+            {
+                **{role: str(tmp_path / role) for role in ("memorised", "original", "pretrained")},
+                "data": {"file": file},
+                "model": {"pair_format": "native"},
+                "training": {"epochs": 2},
                 **{"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}},
-            },
+            }
         )
     ).tables
     found = memloc.localise(**trained.both, pretrained=tmp_path / "pretrained", **QUICK)

@@ -19,7 +19,14 @@ import pytest
 from rich.console import Console
 
 from memloc.api.experiments import run
-from memloc.config import DEFAULT_TECHNIQUES, DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import (
+    DEFAULT_TECHNIQUES,
+    DataConfig,
+    Engine,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from memloc.data.load import load_task
 from memloc.engine.compute import KINDS, train
 from memloc.engine.device import visible_gpus
@@ -63,8 +70,8 @@ def assert_same_tables(one: Path, other: Path) -> None:
 def test_worker_processes_and_this_process_give_identical_tables(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
-    one = run(config(tiny_folder), tmp_path / "one", workers=1)
-    two = run(config(tiny_folder), tmp_path / "two", workers=2)
+    one = run(config(tiny_folder), Engine(runs=tmp_path / "one", workers=1))
+    two = run(config(tiny_folder), Engine(runs=tmp_path / "two", workers=2))
     assert one.summary["jobs"] == two.summary["jobs"] == {"computed": 4, "reused": 0}
     assert_same_tables(one.folder, two.folder)
 
@@ -75,7 +82,7 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
     runs = tmp_path / "runs"
 
     def jobs(changed: RunConfig) -> dict[str, int]:
-        return run(changed, runs, workers=1).summary["jobs"]
+        return run(changed, Engine(runs=runs, workers=1)).summary["jobs"]
 
     first = config(tiny_folder)
     assert jobs(first) == {"computed": 4, "reused": 0}
@@ -117,7 +124,7 @@ def test_a_training_that_fails_takes_only_what_needs_it(
 
     monkeypatch.setitem(KINDS, "train", failing)
     settings = config(tiny_folder).replace(techniques={"swapping": {}, "gradients": {}})
-    found = run(settings, tmp_path / "runs", workers=1)
+    found = run(settings, Engine(runs=tmp_path / "runs", workers=1))
     assert list(found.summary["methods"]) == [left]
     assert len(found.summary["failures"]) == 1
     assert "the loss became nan" in found.summary["failures"][0]
@@ -127,18 +134,21 @@ def test_a_training_that_fails_takes_only_what_needs_it(
     assert left in stream.getvalue()
     # Without the failure the rest is computed, and what was done is reused.
     monkeypatch.setitem(KINDS, "train", train)
-    again = run(settings, tmp_path / "runs", workers=1)
+    again = run(settings, Engine(runs=tmp_path / "runs", workers=1))
     assert again.summary["jobs"] == {"computed": 2, "reused": 3}
 
 
 def test_a_moved_model_is_recognised_by_its_content(tiny_folder: Path, tmp_path: Path) -> None:
-    run(config(tiny_folder), tmp_path / "runs", workers=1)
+    run(config(tiny_folder), Engine(runs=tmp_path / "runs", workers=1))
     moved = tiny_folder.rename(tmp_path / "elsewhere")
-    assert run(config(moved), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
+    assert (
+        run(config(moved), Engine(runs=tmp_path / "runs", workers=1)).summary["jobs"]["computed"]
+        == 0
+    )
 
 
 def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_path: Path) -> None:
-    first = run(config(tiny_folder), tmp_path / "runs", workers=1)
+    first = run(config(tiny_folder), Engine(runs=tmp_path / "runs", workers=1))
     before = read_tables(first.folder)
     store = tmp_path / "runs" / "store"
     table = next((store / "localise").rglob("windows.parquet"))
@@ -147,12 +157,17 @@ def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_pat
     next((store / "train").rglob("manifest.json")).unlink()
     stream = io.StringIO()
     progress = Progress(LogLines(stream))
-    again = run(config(tiny_folder), tmp_path / "runs", workers=1, progress=progress)
+    again = run(config(tiny_folder), Engine(runs=tmp_path / "runs", workers=1), progress)
     assert again.summary["jobs"] == {"computed": 2, "reused": 2}
     assert stream.getvalue().count("is damaged") == 2
     for name, table in read_tables(again.folder).items():
         pd.testing.assert_frame_equal(table, before[name])
-    assert run(config(tiny_folder), tmp_path / "runs", workers=1).summary["jobs"]["computed"] == 0
+    assert (
+        run(config(tiny_folder), Engine(runs=tmp_path / "runs", workers=1)).summary["jobs"][
+            "computed"
+        ]
+        == 0
+    )
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -160,7 +175,10 @@ def test_a_failing_job_is_one_sentence_and_keeps_what_is_done(
     tiny_folder: Path, tmp_path: Path, workers: int
 ) -> None:
     with pytest.raises(JobFailed, match=r"θ_. ?.*failed: the loss became nan.*--learning-rate"):
-        run(config(tiny_folder, learning_rate=1e30, epochs=9), tmp_path / "runs", workers=workers)
+        run(
+            config(tiny_folder, learning_rate=1e30, epochs=9),
+            Engine(runs=tmp_path / "runs", workers=workers),
+        )
     assert not list((tmp_path / "runs" / "store" / ".tmp").glob("*"))
 
 

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from memloc.api.experiments import localise_folders
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
-from memloc.engine.given import Given, GivenModels
+from memloc.engine.complete import complete_localisation
 from memloc.models.blocks import BlockModel
 from memloc.models.load import TextCodec, load_classifier
 from memloc.models.names import resolve
@@ -43,8 +43,9 @@ def test_localise_predicts_like_plain_mixed_models(architecture: str, tmp_path: 
     folders = save_pair(tmp_path, architecture, layers=4)
     rows = labelled_rows(24)
     rows.to_csv(tmp_path / "data.csv", index=False)
-    given = Given(ModelConfig(name=str(folders[0])), ModelConfig(name=str(folders[1])))
-    result = localise_folders(GivenModels(given, tmp_path / "data.csv"))
+    given = {"memorised": str(folders[0]), "original": str(folders[1])}
+    settings = complete_localisation({**given, "data": {"file": tmp_path / "data.csv"}})
+    result = localise_folders(settings)
     summary, tables = result.summary, result.tables
     expected = plain_predictions(folders, stack_prefix(folders[0]), rows["text"].tolist())
     unmodified = expected.pop((0, 0))
@@ -71,11 +72,11 @@ def test_pairs_are_encoded_as_the_tokeniser_does(tmp_path: Path) -> None:
     rows = labelled_rows(16)
     rows["text_pair"] = rows["text"].tolist()[::-1]
     rows.to_json(tmp_path / "data.jsonl", orient="records", lines=True)
-    given = Given(
-        ModelConfig(name=str(folders[0]), pair_format="native"),
-        ModelConfig(name=str(folders[1]), pair_format="native"),
+    given = {"memorised": str(folders[0]), "original": str(folders[1])}
+    settings = complete_localisation(
+        {**given, "model": {"pair_format": "native"}, "data": {"file": tmp_path / "data.jsonl"}}
     )
-    tables = localise_folders(GivenModels(given, tmp_path / "data.jsonl")).tables
+    tables = localise_folders(settings).tables
     models = [AutoModelForSequenceClassification.from_pretrained(folder) for folder in folders]
     texts = list(zip(rows["text"], rows["text_pair"], strict=True))
     expected = swap_all_windows_plainly(

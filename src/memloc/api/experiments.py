@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from memloc.api.result import Result
-from memloc.config import ControlRunConfig, RunConfig
-from memloc.engine import control, experiment
+from memloc.config import ControlRun, Engine, Localisation, Run
+from memloc.engine import control, experiment, given
 from memloc.engine.device import pick_device
 from memloc.engine.experiment import Findings, carry_out
-from memloc.engine.given import GivenModels, prepare_given
-from memloc.engine.local import default_workers
+from memloc.engine.job import one_thread
 from memloc.engine.progress import Progress, Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import run_sweep
 from memloc.engine.sweep_config import Sweep
-from memloc.results.folder import write_results
+from memloc.results.folder import check_folder, write_results
 from memloc.results.summary import summarise, sweep_row
+from memloc.techniques import find
 
 
 def keep(findings: Findings, folder: Path) -> Result:
@@ -41,98 +41,78 @@ def _told(result: Result, findings: Findings) -> Result:
     return result
 
 
-def run(
-    config: RunConfig,
-    runs: Path = Path("runs"),
-    workers: int | None = None,
-    progress: Progress | None = None,
-    cache_memory: int | None = None,
-    low_memory: bool = False,
-) -> Result:
+def run(settings: Run, engine: Engine | None = None, progress: Progress | None = None) -> Result:
     """Flip labels, fine-tune, localise; whatever is already in the store is not computed again.
 
     Args:
-        config: What to do.
-        runs: Folder for the store and the results.
-        workers: Processes, each with one thread; None takes one per core.
+        settings: What to do.
+        engine: Where results go and how jobs run.
         progress: Where to show how far it is.
-        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
-        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
-    progress, device = progress or Silent(), pick_device(config.device)
+    engine, progress = engine or Engine(), progress or Silent()
     findings = carry_out(
-        lambda inputs: experiment.prepare(config, inputs, progress),
-        Store(runs / "store"),
+        lambda inputs: experiment.prepare(settings, inputs, progress),
+        Store(engine.runs / "store"),
+        engine,
+        pick_device(settings.device),
         progress,
-        device,
-        workers or default_workers(device),
-        cache_memory,
-        low_memory,
     )
-    return _told(keep(findings, runs / findings.name), findings)
+    return _told(keep(findings, engine.runs / findings.name), findings)
 
 
 def run_control(
-    config: ControlRunConfig,
-    runs: Path = Path("runs"),
-    workers: int | None = None,
-    progress: Progress | None = None,
-    cache_memory: int | None = None,
-    low_memory: bool = False,
+    settings: ControlRun, engine: Engine | None = None, progress: Progress | None = None
 ) -> Result:
     """Train control models, apply the techniques, score them; arguments as for `run`."""
-    progress, device = progress or Silent(), pick_device(config.device)
+    engine, progress = engine or Engine(), progress or Silent()
     findings = carry_out(
-        lambda inputs: control.prepare(config, inputs, progress),
-        Store(runs / "store"),
+        lambda inputs: control.prepare(settings, inputs, progress),
+        Store(engine.runs / "store"),
+        engine,
+        pick_device(settings.device),
         progress,
-        device,
-        workers or default_workers(device),
-        cache_memory,
-        low_memory,
     )
-    return _told(keep(findings, runs / findings.name), findings)
+    return _told(keep(findings, engine.runs / findings.name), findings)
 
 
 def localise_folders(
-    config: GivenModels,
+    settings: Localisation,
     out: Path | None = None,
-    workers: int = 1,
+    engine: Engine | None = None,
     progress: Progress | None = None,
-    device: str = "cpu",
-    cache_memory: int | None = None,
-    low_memory: bool = False,
 ) -> Result:
     """Localise what one fine-tuned classifier stores and its twin does not.
 
     Args:
-        config: What to do.
+        settings: What to do.
         out: Folder for the result. Finished parts are kept in it, so that the same call goes on
             after an interruption. None keeps nothing.
-        workers: Processes, each with one thread.
+        engine: How jobs run.
         progress: Where to show how far it is.
-        device: Where to compute.
-        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
-        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
 
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
-    progress = progress or Silent()
+    engine, progress = engine or Engine(), progress or Silent()
+    device = pick_device(settings.device)
+    # Other processes must load everything again, which is only worth it for many windows.
+    if engine.workers is None and not any(find(name).windowed for name in settings.techniques):
+        engine = engine.replace(workers=1)
+    if out is not None:
+        check_folder(out)
 
     def compute(store: Path) -> Findings:
-        return carry_out(
-            lambda _: prepare_given(config, progress, device),
-            Store(store),
-            progress,
-            device,
-            workers,
-            cache_memory,
-            low_memory,
-        )
+        with one_thread():
+            return carry_out(
+                lambda _: given.prepare(settings, progress, device),
+                Store(store),
+                engine,
+                device,
+                progress,
+            )
 
     if out is None:
         with tempfile.TemporaryDirectory() as aside:

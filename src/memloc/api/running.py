@@ -132,14 +132,7 @@ def run(
                 "device": device,
             }
         )
-        return run_experiment(
-            settings,
-            engine.runs,
-            engine.workers,
-            progress_of(progress),
-            cache_memory=engine.cache_memory,
-            low_memory=engine.low_memory,
-        )
+        return run_experiment(settings, engine, progress_of(progress))
 
 
 def _data(

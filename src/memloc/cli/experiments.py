@@ -25,7 +25,6 @@ from memloc.errors import DataError
 
 _OF_FILES = ("task", "validation", *Columns.model_fields)
 """What only a single task can have."""
-_ROLES = ("memorised", "original", "pretrained", "near_ceiling")
 
 
 def _complete_run(given: dict[str, Any]) -> Run:
@@ -65,14 +64,7 @@ def run_command(
     from memloc.report.terminal import show_files, show_run
 
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run(
-            settings,
-            engine.runs,
-            engine.workers,
-            make_progress(Console(stderr=True)),
-            cache_memory=engine.cache_memory,
-            low_memory=engine.low_memory,
-        )
+        result = run(settings, engine, make_progress(Console(stderr=True)))
         report = write_beside(result.folder or engine.runs)
     if report and open_it:
         open_report(report)
@@ -104,48 +96,13 @@ def localise_command(
     Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
     """
     from memloc.api.experiments import localise_folders
-    from memloc.engine.device import pick_device
-    from memloc.engine.given import Given, GivenModels
-    from memloc.engine.job import one_thread
-    from memloc.engine.local import default_workers
     from memloc.report.progress_view import make_progress
     from memloc.report.terminal import show_files, show_localisation
-    from memloc.results.folder import check_folder
-    from memloc.techniques import find
 
     if not settings.data.file.exists():
         raise DataError("there is no such file", setting="data.file", value=settings.data.file)
-    check_folder(out)
-
-    def model(name: str | None) -> Any:
-        return None if name is None else Model(name=name, **dict(settings.model))
-
-    config = GivenModels(
-        Given(*map(model, (getattr(settings, role) for role in _ROLES))),
-        settings.data.file,
-        settings.techniques,
-        settings.data.model_dump(include=set(Columns.model_fields)),
-        settings.training,
-        settings.windows,
-        settings.seed,
-        settings.explain,
-        settings.model_dump(mode="json"),
-    )
-    place = pick_device(settings.device)
-    workers = engine.workers
-    if workers is None:  # other processes must load everything again: worth it for many windows
-        windowed = any(find(name).windowed for name in settings.techniques)
-        workers = default_workers(place) if windowed else 1
-    with one_thread(), interruptible("finished parts are kept, the same command goes on"):
-        result = localise_folders(
-            config,
-            out,
-            workers,
-            make_progress(Console(stderr=True)),
-            place,
-            engine.cache_memory,
-            engine.low_memory,
-        )
+    with interruptible("finished parts are kept, the same command goes on"):
+        result = localise_folders(settings, out, engine, make_progress(Console(stderr=True)))
         report = write_beside(out)
     if report and open_it:
         open_report(report)
@@ -183,14 +140,7 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
     from memloc.report.terminal import show_jobs
 
     with interruptible("finished jobs are kept, the same command goes on"):
-        result = run_control(
-            settings,
-            engine.runs,
-            engine.workers,
-            make_progress(Console(stderr=True)),
-            engine.cache_memory,
-            engine.low_memory,
-        )
+        result = run_control(settings, engine, make_progress(Console(stderr=True)))
     if as_json:
         print_json(result.summary)
     else:

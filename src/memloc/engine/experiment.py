@@ -18,13 +18,13 @@ import pandas as pd
 
 from memloc import tables
 from memloc.analysis.windows import chosen_windows
-from memloc.config import RunConfig
+from memloc.config import Engine, Run
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
 from memloc.engine.half_splits import HalfSplits, collect_splits, further_rounds
 from memloc.engine.input_cache import InputCache
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor
+from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.loop import Artefact, Executor, Failure, JobFailed, Outcome
 from memloc.engine.over_time import (
     checkpoint_costs,
@@ -141,22 +141,18 @@ class Planned(ABC):
 def carry_out(
     prepare: Callable[[InputCache], Prepared],
     store: Store,
-    progress: Progress,
+    engine: Engine,
     device: str,
-    workers: int,
-    cache_memory: int | None = None,
-    low_memory: bool = False,
+    progress: Progress,
 ) -> Findings:
     """One experiment on this machine; whatever is already in the store is not computed again.
 
     Args:
         prepare: Checks the input.
         store: Where results go.
-        progress: Where to show how far it is.
+        engine: How jobs run.
         device: Where to compute.
-        workers: Processes, each with one thread.
-        cache_memory: Bytes of states that a process keeps in memory; more go to a file.
-        low_memory: Keep the layers of θ_O in a file until they are needed; same results.
+        progress: Where to show how far it is.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
@@ -165,7 +161,8 @@ def carry_out(
     inputs = InputCache(store)
     prepared = prepare(inputs)
     store.check_writable()
-    where = {"device": device, "cache_memory": cache_memory, "low_memory": low_memory}
+    memory = {"cache_memory": engine.cache_memory, "low_memory": engine.low_memory}
+    where, workers = {"device": device, **memory}, engine.workers or default_workers(device)
     with LocalExecutor(store, workers) as executor:
         planned = prepared.plan(inputs, executor, where, progress)
         notice = planned.notice(store, workers)
@@ -220,7 +217,7 @@ class PreparedRun(Prepared):
         broken: Sentences on techniques that cannot be imported.
     """
 
-    config: RunConfig
+    config: Run
     techniques: list[Technique]
     task: Task
     source: ModelSource
@@ -268,7 +265,7 @@ class PreparedRun(Prepared):
         return PlannedRun(self, facts, plan, unexplained, halves)
 
 
-def prepare(config: RunConfig, inputs: InputCache, progress: Progress) -> PreparedRun:
+def prepare(config: Run, inputs: InputCache, progress: Progress) -> PreparedRun:
     """Find what can be wrong with the input of a run.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.windows import chosen_windows
-from memloc.config import (
-    DEFAULT_TECHNIQUES,
-    ModelConfig,
-    TechniqueSettings,
-    TrainingConfig,
-    Windows,
-)
+from memloc.config import Columns, Localisation, Model
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Task
@@ -46,67 +40,11 @@ from memloc.techniques import (
     Technique,
     check_possible,
     check_unit,
-    find,
     make_usable,
     possible_explanations,
 )
 
-
-@dataclass(frozen=True)
-class Given:
-    """Classifiers that somebody has fine-tuned.
-
-    Attributes:
-        memorised: θ_M2, trained on the labels in the data.
-        original: θ_O, trained the same way on the original labels.
-        pretrained: θ_P, which all techniques but swapping need.
-        near_ceiling: θ_M1, when the labels had just been learned; None takes θ_M2.
-    """
-
-    memorised: ModelConfig
-    original: ModelConfig
-    pretrained: ModelConfig | None = None
-    near_ceiling: ModelConfig | None = None
-
-
-def possible_techniques(given: Given) -> tuple[str, ...]:
-    """The usual techniques, as far as the models allow."""
-    return tuple(
-        name
-        for name in DEFAULT_TECHNIQUES
-        if given.pretrained or not _need_pretrained(find(name).needs)
-    )
-
-
-def _need_pretrained(needs: Iterable[str]) -> bool:
-    return any(need.endswith(("pretrained", "frozen")) for need in needs)
-
-
-@dataclass(frozen=True)
-class GivenModels:
-    """What `memloc localise` is asked for.
-
-    Attributes:
-        given: The models.
-        data: File with text, optional text_pair, label (as trained) and original_label.
-        techniques: To apply, with their settings; None takes the usual ones that the models allow.
-        columns: Names of the columns, if they are not the usual ones (see `labelled_examples`).
-        training: How windows are retrained and a head is put on θ_P; input length and precision.
-        windows: Which windows of layers are changed.
-        seed: For the clean examples to compare with, and for retraining.
-        explain: Whether to follow noisy examples through the layers; None: if it is possible.
-        settings: All of this as JSON data, as the user gave it.
-    """
-
-    given: Given
-    data: Path
-    techniques: TechniqueSettings | None = None
-    columns: dict[str, str | None] | None = None
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    windows: Windows = field(default_factory=Windows)
-    seed: int = 1
-    explain: bool | None = None
-    settings: dict[str, Any] | None = None
+ROLES = ("memorised", "original", "near_ceiling", "pretrained")
 
 
 @dataclass(frozen=True)
@@ -125,7 +63,7 @@ class PreparedGiven(Prepared):
         unexplained: Sentences on the others.
     """
 
-    config: GivenModels
+    config: Localisation
     techniques: list[Technique]
     broken: list[str]
     task: Task
@@ -144,13 +82,12 @@ class PreparedGiven(Prepared):
         label: str = "",
     ) -> PlannedGiven:
         """See `Prepared`."""
-        config, given = self.config, self.config.given
-        roles = {
-            "memorised": given.memorised,
-            "near_ceiling": given.near_ceiling or given.memorised,
-            "original": given.original,
+        config = self.config
+        models = given_models(config)
+        pretrained = models.get("pretrained", models["memorised"])
+        sources = {"near_ceiling": resolve(models["memorised"])} | {
+            role: resolve(model) for role, model in models.items() if role != "pretrained"
         }
-        pretrained = given.pretrained or given.memorised
         planner = Planner(
             write_task(inputs.store, self.task),
             pretrained,
@@ -159,7 +96,7 @@ class PreparedGiven(Prepared):
             config.windows,
             self.n_layers,
             where,
-            {role: resolve(model) for role, model in roles.items()},
+            sources,
         )
         frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
         jobs = planner.seed_jobs(
@@ -191,14 +128,14 @@ class PlannedGiven(Planned):
             "localise",
             "localise",
             tables,
-            prepared.config.settings or {},
+            prepared.config.model_dump(mode="json"),
             {
                 "model": prepared.architecture,
                 **about,
                 "layers": prepared.n_layers,
                 "memorised_examples": prepared.memorised,
                 "memorised_share": prepared.memorised / about["noisy_examples"],
-                "near_ceiling_known": prepared.config.given.near_ceiling is not None,
+                "near_ceiling_known": prepared.config.near_ceiling is not None,
             },
             prepared.task,
             {one.name: one.all_settings(prepared.config.windows) for one in prepared.techniques},
@@ -208,57 +145,70 @@ class PlannedGiven(Planned):
         )
 
 
-def prepare_given(config: GivenModels, progress: Progress, device: str) -> PreparedGiven:
+def given_models(config: Localisation) -> dict[str, Model]:
+    """How to load each model that was given, by its role."""
+    names = {role: getattr(config, role) for role in ROLES}
+    reading = dict(config.model)
+    return {role: Model(name=name, **reading) for role, name in names.items() if name is not None}
+
+
+def prepare(config: Localisation, progress: Progress, device: str) -> PreparedGiven:
     """Find what can be wrong with given models and data: every model is loaded once.
 
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
-    given = config.given
-    settings = config.techniques
-    if settings is None:
-        settings = {name: {} for name in possible_techniques(given)}
-    techniques, broken = make_usable(settings)
+    models, data, training = given_models(config), config.data.file, config.training
+    techniques, broken = make_usable(config.techniques)
     for sentence in broken:
         progress.note(sentence)
     for technique in techniques:
-        if given.pretrained is None and _need_pretrained(technique.needed):
+        needed = [need for need in technique.needed if need.endswith(("pretrained", "frozen"))]
+        if needed and "pretrained" not in models:
             raise ModelError(
-                f"{technique.name} needs the model before fine-tuning; give it with --pretrained, "
-                "or leave the technique out"
+                f"{technique.name} needs the model before fine-tuning",
+                setting="pretrained",
+                remedy="give it, or leave the technique out",
             )
-    data, training = config.data, config.training
-    examples = labelled_examples(read_table(data), data, **(config.columns or {}), numbers=True)
+    columns = config.data.model_dump(include=set(Columns.model_fields))
+    examples = labelled_examples(read_table(data), data, **columns, numbers=True)
     if "original_label" not in examples.columns:
         raise DataError(
-            f"{data} has no column with the original labels; name it with --original-label-column"
+            f"{data} has no column with the original labels",
+            setting="data.original_label_column",
+            remedy="name it",
         )
-    first = _load(given.memorised, device, training.max_tokens)
+    first = load_classifier(
+        resolve(models["memorised"]),
+        models["memorised"],
+        n_labels=None,
+        device=device,
+        max_tokens=training.max_tokens,
+    )
     check_possible(techniques, Circumstances(pooling=first.blocks.pooling))
     examples = label_examples(examples, first.blocks, data)
     noisy = examples[examples["noisy"]]
-    check_possible(techniques, Circumstances(examples))
-    encoded = encode(noisy, first.codec, given.memorised.pair_format)
+    there = Circumstances(examples, first.blocks.pooling)
+    check_possible(techniques, there)
+    encoded = encode(noisy, first.codec, config.model.pair_format)
     answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
-    task = Task(data.stem, "own", tuple(_names(first.blocks)), examples, examples.iloc[:0])
-    facts, pooling = _Facts.of(first), first.blocks.pooling
-    unit_problem = first.blocks.unit_problem
+    task = Task(data.stem, "own", tuple(class_names(first.blocks)), examples, examples.iloc[:0])
+    facts, unit_problem = _Facts.of(first), first.blocks.unit_problem
     del first  # models are large: one at a time
-    for other in (given.original, given.near_ceiling, given.pretrained):
-        if other is not None:
-            new_head = other is given.pretrained
+    for role in ("original", "near_ceiling", "pretrained"):
+        if role in models:
+            new_head = role == "pretrained"
             n_labels = len(facts.class_names) if new_head else None
+            other = models[role]
             theirs = _Facts.of(
                 load_classifier(
                     resolve(other), other, n_labels=n_labels, max_tokens=training.max_tokens
                 )
             )
-            check_fit(facts, theirs, given.memorised.name, other.name, compare_names=not new_head)
-    there = Circumstances(task.train, pooling)
-    explanations, unexplained = possible_explanations(config.explain, there, settings)
+            check_fit(facts, theirs, config.memorised, other.name, compare_names=not new_head)
+    explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
     chosen_windows(facts.n_layers, config.windows.sizes)
     check_unit(techniques, config.windows.unit, unit_problem)
-    memorised = int((answers == noisy["label"].to_numpy()).sum())
     return PreparedGiven(
         config,
         techniques,
@@ -266,7 +216,7 @@ def prepare_given(config: GivenModels, progress: Progress, device: str) -> Prepa
         task,
         facts.n_layers,
         facts.architecture,
-        memorised,
+        int((answers == noisy["label"].to_numpy()).sum()),
         explanations,
         unexplained,
     )
@@ -288,7 +238,7 @@ class _Facts:
         return cls(
             type(blocks.model).__name__,
             blocks.n_layers,
-            _names(blocks),
+            class_names(blocks),
             {key: tuple(value.shape) for key, value in blocks.model.named_parameters()},
             classifier.codec.tokenizer.get_vocab(),
         )
@@ -330,7 +280,7 @@ def class_numbers(
     Raises:
         DataError: If the model has no such class.
     """
-    names = _names(model)
+    names = class_names(model)
     ids: dict[str | int, int] = {index: index for index in range(len(names))}
     if not any(name.isdecimal() and int(name) != index for index, name in enumerate(names)):
         ids |= {str(index): index for index in range(len(names))}
@@ -353,14 +303,10 @@ def _no_class(label: str | int, names: list[str]) -> str:
     return f"{numbers} and the names {', '.join(names)}"
 
 
-def _names(model: BlockModel) -> list[str]:
+def class_names(model: BlockModel) -> list[str]:
+    """In the order of the outputs."""
     config: Any = model.model.config
-    return [str(config.id2label.get(index, index)) for index in range(_n_labels(model))]
-
-
-def _n_labels(model: BlockModel) -> int:
-    config: Any = model.model.config
-    return int(config.num_labels)
+    return [str(config.id2label.get(index, index)) for index in range(int(config.num_labels))]
 
 
 def check_fit(
@@ -391,9 +337,3 @@ def check_fit(
             f"the tokenisers of {name!r} and {other_name!r} have different vocabularies; "
             "give two models fine-tuned from the same one"
         )
-
-
-def _load(config: ModelConfig, device: str, max_tokens: int) -> Classifier:
-    return load_classifier(
-        resolve(config), config, n_labels=None, device=device, max_tokens=max_tokens
-    )
