@@ -51,7 +51,7 @@ def test_grids_begin_with_what_the_file_says_and_change_it() -> None:
     assert len(sweep.cells) == 4 + 2
     config = by_name(sweep)["bert", "topics"]
     assert config.data.binarise
-    assert config.methods == ("swapping",)
+    assert config.techniques == ("swapping",)
     assert config.generalisation.splits == 30
     assert config.techniques == TechniquesConfig.model_validate(
         {"probing": {"seeds": 2, "epochs": 7}, "retraining": {"epochs": 3}}

@@ -29,7 +29,8 @@ from memloc.analysis.windows import (
 from memloc.api.experiments import keep
 from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from memloc.data.task import Task
-from memloc.engine.experiment import Findings, describe, settings_of, with_texts
+from memloc.engine.experiment import Findings, describe, with_texts
+from memloc.techniques import make_usable
 
 CLASSES = ("animals", "plants", "stones")
 EPOCHS = 6
@@ -124,7 +125,7 @@ def write_full_run(
             **{**describe(found), "generalisation": halves},
         },
         found,
-        settings_of(config.techniques, config.methods),
+        {one.name: one.all_settings(config.windows) for one in make_usable(config.techniques)[0]},
     )
     folder = keep(findings, runs / findings.name).folder
     assert folder is not None

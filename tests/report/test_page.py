@@ -13,8 +13,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-
 from memloc.cli.report import write_beside
+
 from memloc.report.page import PARTS, SCRIPTS, json_for_script, render, write_report
 from memloc.report.page_data import page_data
 from memloc.results.folder import write_results

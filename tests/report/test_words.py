@@ -255,7 +255,7 @@ def test_no_failed_windows_are_no_caveat() -> None:
     ("name", "fine", "too_much", "remedy"),
     [
         ("swapping", 0.05, 0.06, "compare models that were trained alike"),
-        ("retraining", 0.3, 0.31, "retrain for more --retrain-epochs"),
+        ("retraining", 0.3, 0.31, "set retraining.epochs higher"),
     ],
 )
 def test_lost_clean_labels_are_a_caveat_from_the_technique_s_own_limit_on(

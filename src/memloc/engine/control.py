@@ -14,7 +14,6 @@ import pandas as pd
 
 from memloc.analysis.control import (
     accuracy_table,
-    gradient_choices,
     hidden_layers,
     hidden_name,
 )
@@ -53,6 +52,7 @@ from memloc.techniques import (
     Technique,
     check_possible,
     check_unit,
+    find,
     make_usable,
     names,
     settings_of,
@@ -463,6 +463,6 @@ def _collect(cells: Sequence[Cell], store: Store) -> dict[str, pd.DataFrame]:
     tables = parts.joined()
     if "layers" in tables:
         tables["accuracy"] = accuracy_table(tables["layers"])
-    if "gradients" in tables:
-        tables["gradient_choices"] = gradient_choices(tables["gradients"])
+    for name in dict.fromkeys(name for cell in cells for name in cell.jobs.techniques):
+        tables |= find(name).benchmark(tables)
     return tables

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import memloc
+from memloc.report.figures.looks import technique_looks
 from memloc.report.page_examples import DETAILS
 from memloc.report.page_grid import Check, grid_page_data
 from memloc.report.page_run import run_data
@@ -34,12 +35,14 @@ def page_data(folder: Path, largest: int = LARGEST, check: Check | None = None) 
     several = not (folder / "settings.json").is_file()
     grid = grid_page_data(folder, check) if sum(run.trained for run in found) > 1 else None
     left = largest - size_of(grid)
+    names = {name for run in found for name in run.techniques}
     return {
         "memloc": memloc.__version__,
         "several": several,
         "folder": folder.absolute().name,
         "runs": _within(found, left),
         "grid": grid,
+        "colours": {name: look.colour for name, look in technique_looks(names).items()},
     }
 
 

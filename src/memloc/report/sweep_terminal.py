@@ -12,9 +12,6 @@ from rich.table import Table
 from memloc.report.terminal import show_jobs
 from memloc.text import counted, duration, size
 
-SHORT = {"retraining": "retrain", "gradients": "gradient", "weight-change": "change"}
-"""Names of techniques that fit into a column."""
-
 
 def show_sweep(summary: dict[str, Any], runs: Path, console: Console) -> None:
     """A line per run, what is missing, where the results are, and what to do with them."""
@@ -54,7 +51,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> Table:
     table.add_column("model", overflow="ellipsis", no_wrap=True)
     table.add_column("learnt", justify="right", no_wrap=True)
     for name in techniques:
-        table.add_column(SHORT.get(name, name), justify="right", no_wrap=True)
+        table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         task = row["task"] + (" (2)" if row["binarised"] else "")
         if row["folder"] is None:

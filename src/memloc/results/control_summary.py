@@ -11,6 +11,7 @@ import memloc
 from memloc.analysis.control import score, score_choices
 from memloc.config import DEFAULT_TECHNIQUES, PARTS
 from memloc.results.grid_words import records
+from memloc.techniques import installed
 from memloc.text import listed
 
 WEAKER = ("gradients", "probing")
@@ -79,8 +80,11 @@ def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any
 
 def _interpret(summary: dict[str, Any]) -> str:
     """Who finds the hidden layers."""
-    first = {row["technique"]: row for row in summary["by_technique"] if row["k"] == 1}
-    first.pop("random", None)
+    first = {
+        row["technique"]: row
+        for row in summary["by_technique"]
+        if row["k"] == 1 and not getattr(installed(row["technique"]), "by_chance", False)
+    }
     sure = [name for name, row in first.items() if row["accuracy"] >= 0.9]
     better = [n for n, row in first.items() if n not in sure and _beats_chance(row)]
     others = [name for name in first if name not in sure and name not in better]

@@ -14,16 +14,7 @@ import pandas as pd
 
 from memloc.errors import StoreError
 from memloc.tables import ARTEFACTS, REPORT
-
-TABLES = (
-    *("layers", "windows", "predictions", "examples", "probes", "gradients", "example_gradients"),
-    *("retraining", "failures", "history", "costs"),
-    *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
-    *("memorisation_map", "shapley", "example_shapley", "patching", "example_patching"),
-    *("checkpoints", "checkpoint_layers", "checkpoint_windows"),
-    *("accuracy", "gradient_choices", "trainings", "attempts"),
-)
-"""Names of all tables that a result may have."""
+from memloc.techniques import all_tables
 
 
 def write_results(
@@ -63,7 +54,7 @@ def write_results(
         for file in sorted(aside.iterdir()):
             os.replace(file, folder / file.name)
         # What another call left here would pass for a result of this one.
-        for name in set(TABLES) - set(tables):
+        for name in all_tables().keys() - set(tables):
             (folder / f"{name}.parquet").unlink(missing_ok=True)
         if artefacts is None:
             (folder / ARTEFACTS).unlink(missing_ok=True)

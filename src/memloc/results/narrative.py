@@ -8,17 +8,11 @@ from memloc.analysis.agreement import FEWEST, agreeing_group
 from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
 from memloc.tables import MEMORISED
+from memloc.techniques import installed
 from memloc.text import listed
 
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
-CLEAN_LOSS = {"swapping": 0.05, "retraining": 0.3}
-"""Clean examples that may be lost, on average over the windows. Retraining is evaluated on examples
-it has not seen, so there it is also a matter of generalisation."""
-REMEDIES = {
-    "swapping": "compare models that were trained alike and long enough",
-    "retraining": "retrain for more --retrain-epochs",
-}
 NO_FIT = "parts of two models need not fit each other, so compare with --unit layer"
 """Why parts may lose clean labels."""
 FEW = 20
@@ -221,32 +215,36 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
             "them; train for more --epochs."
         )
-    for name, remedy in REMEDIES.items():
-        result = summary["methods"].get(name, {})
-        if name == "swapping" and part_of(result):
-            remedy = NO_FIT
+    for name, result in summary["methods"].items():
+        technique = installed(name)
+        if technique is None or technique.clean_loss is None:
+            continue
+        mixed = "original" in technique.needs and part_of(result)
+        limit, remedy = technique.clean_loss, NO_FIT if mixed else technique.clean_remedy
         gone, wrong = clean_lost(summary, result), result.get("clean_error") or 0.0
-        if gone is None and wrong > CLEAN_LOSS[name]:
+        if gone is None and wrong > limit:
             found.append(
                 f"{name.capitalize()} leaves {wrong:.0%} of the clean labels wrong, so it may "
                 f"break more than memorisation; {remedy}."
             )
-        if gone is not None and gone > CLEAN_LOSS[name]:
+        if gone is not None and gone > limit:
             found.append(
                 f"{name.capitalize()} also loses {gone:.0%} of the clean labels, so it breaks more "
                 f"than memorisation; {remedy}."
             )
     found += _whole_layers(summary["methods"])
     unreached = training and None in training.get("near_ceiling_epoch", [])
-    if "gradients" in summary["methods"] and unreached:
+    early = [n for n in summary["methods"] if "near_ceiling" in getattr(installed(n), "needs", ())]
+    if early and unreached:
         found.append(
-            "Training never passed the accuracy that marks θ_M1, so gradients were taken at its "
-            "end; train for more --epochs."
+            "Training never passed the accuracy that marks θ_M1, so the model at its end was used "
+            f"for {listed(early)}; train for more --epochs."
         )
-    if "gradients" in summary["methods"] and summary.get("near_ceiling_known") is False:
+    if early and summary.get("near_ceiling_known") is False:
         found.append(
-            "Gradients were taken at the end of training, as θ_M1 was not given; give the "
-            "checkpoint of the epoch that first knew all labels with --near-ceiling."
+            f"The model at the end of training was used for {listed(early)}, as θ_M1 was not "
+            "given; give the checkpoint of the epoch that first knew all labels with "
+            "--near-ceiling."
         )
     for name, result in summary["methods"].items():
         failed = result.get("failed_windows")

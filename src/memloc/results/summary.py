@@ -25,6 +25,7 @@ from memloc.results.explained import explain_words, summarise_explanation, summa
 from memloc.results.narrative import agreement, caveats, interpret, lead_technique
 from memloc.results.over_time import summarise_checkpoints
 from memloc.tables import MEMORISED, NEARLY_ALL
+from memloc.techniques import installed
 
 
 def summarise(findings: Findings) -> dict[str, Any]:
@@ -126,14 +127,12 @@ def summarise_methods(
     found: dict[str, Any] = {}
     for technique, layers in tables["layers"].groupby("technique", sort=False):
         result = _summarise_layers(layers)
-        windows, examples, probes = (
-            _of_technique(tables, name, str(technique))
-            for name in ("windows", "examples", "probes")
+        windows, examples = (
+            _of_technique(tables, name, str(technique)) for name in ("windows", "examples")
         )
         if len(windows):
             result |= _summarise_windows(windows, examples)
-        if len(probes):
-            result |= _summarise_probes(probes)
+        result |= _summarise_own(str(technique), tables)
         if "examples" in tables and "windows" in tables:
             single = result.get("strongest_single_layer") is not None
             result |= _summarise_examples(examples, single)
@@ -151,6 +150,13 @@ def summarise_methods(
             result["costs"] = _summarise_costs(tables["costs"], str(technique))
         found[str(technique)] = result
     return found
+
+
+def _summarise_own(technique: str, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    known = installed(technique)
+    names = [] if known is None else [table.name for table in known.tables]
+    own = {name: tables[name] for name in names if name in tables and len(tables[name])}
+    return known.summarise(own) if known is not None and own else {}
 
 
 def _of_technique(tables: dict[str, pd.DataFrame], name: str, technique: str) -> pd.DataFrame:
@@ -231,17 +237,6 @@ def _summarise_examples(examples: pd.DataFrame, single: bool) -> dict[str, Any]:
         return {"examples_undone_by_one_layer": None}
     alone = memorised["smallest_window"].eq(1).fillna(False)
     return {"examples_undone_by_one_layer": _number(alone.mean())}
-
-
-def _summarise_probes(probes: pd.DataFrame) -> dict[str, Any]:
-    def mean_f1(probe: str, model: str) -> list[float | None]:
-        rows = probes[(probes["probe"] == probe) & (probes["model"] == model)]
-        return _numbers(rows.groupby("layer")["f1"].mean().to_numpy())
-
-    return {
-        "f1": {probe: mean_f1(probe, "memorised") for probe in ("mlp", "linear")},
-        "baseline_f1": {probe: mean_f1(probe, "pretrained")[0] for probe in ("mlp", "linear")},
-    }
 
 
 def _layers_to_undo(windows: pd.DataFrame, n_layers: int, memorised: float) -> int | None:

@@ -12,7 +12,6 @@ rights. Importing this package, or asking what a technique declares, imports not
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -166,6 +165,13 @@ def find(name: str) -> type[Technique]:
     return _load(name)
 
 
+def installed(name: str) -> type[Technique] | None:
+    """The technique of that name, if there is one that can be imported."""
+    with suppress(UnknownTechnique, PluginFailed):
+        return find(name)
+    return None
+
+
 def classes() -> dict[str, type[Technique]]:
     """All techniques and explanations that can be imported, by the names of their classes."""
     found = {}
@@ -190,7 +196,7 @@ def all_tables() -> dict[str, Table]:
     found = {table.name: table for table in SHARED}
     for kind in get_args(Kind):
         for name in names(kind):
-            with contextlib.suppress(PluginFailed):
+            with suppress(PluginFailed):
                 found |= {table.name: table for table in find(name).tables}
     return found
 

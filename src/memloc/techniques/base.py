@@ -193,6 +193,13 @@ class Technique:
     """Of its lines and points in figures, as #RRGGBB; None leaves the choice to them."""
     marker: ClassVar[str | None] = None
     """Of its points, as matplotlib calls it."""
+    clean_loss: ClassVar[float | None] = None
+    """Clean labels that its windows may lose on average, before a caveat says that they break more
+    than memorisation."""
+    clean_remedy: ClassVar[str] = "compare models that were trained alike"
+    """What to do then."""
+    by_chance: ClassVar[bool] = False
+    """Whether it draws weights at random, so that nobody asks whether it beats chance."""
 
     config: Settings
 
@@ -288,6 +295,16 @@ class Technique:
                 what = "layers" if role in self.trains else "a head"
                 return f"{precision} is too coarse to train {what}; give {role} in float32"
         return None
+
+    @classmethod
+    def summarise(cls, tables: Tables) -> dict[str, Any]:
+        """What the summary of a result says about its own tables, as JSON data; seeds together."""
+        return {}
+
+    @classmethod
+    def benchmark(cls, tables: Tables) -> Tables:
+        """Further tables of the control benchmark, from its own tables of all control models."""
+        return {}
 
     def cost(self, n_layers: int) -> float:
         """Forward passes of the data that take as long; of a windowed one, beside its windows."""

@@ -29,6 +29,7 @@ from memloc.techniques.base import (
     Context,
     LocalisationResult,
     Report,
+    Tables,
     Technique,
     TechniqueFailed,
 )
@@ -93,6 +94,15 @@ class Gradients(Technique):
         ),
     )
     colour, marker = "#009E73", "D"
+
+    @classmethod
+    def benchmark(cls, tables: Tables) -> Tables:
+        """Which of the switches of appendix E would have found the hidden layers (Table 4)."""
+        from memloc.analysis.control import gradient_choices
+
+        if "gradients" not in tables:
+            return {}
+        return {"gradient_choices": gradient_choices(tables["gradients"])}
 
     def cost(self, n_layers: int) -> float:
         """Forward and backward."""

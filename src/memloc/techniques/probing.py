@@ -17,7 +17,8 @@ clean examples apart, each against the labels it was trained with (macro F1).
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
@@ -84,6 +85,21 @@ class Probing(Technique):
         ),
     )
     colour, marker = "#CC79A7", "^"
+
+    @classmethod
+    def summarise(cls, tables: Tables) -> dict[str, Any]:
+        """F1 by layer of both kinds of probes, and on layer 1 of θ_P."""
+        probes = tables["probes"]
+
+        def mean_f1(probe: str, model: str) -> list[float | None]:
+            rows = probes[(probes["probe"] == probe) & (probes["model"] == model)]
+            means = rows.groupby("layer")["f1"].mean().tolist()
+            return [float(value) if isfinite(value) else None for value in means]
+
+        return {
+            "f1": {probe: mean_f1(probe, "memorised") for probe in ("mlp", "linear")},
+            "baseline_f1": {probe: mean_f1(probe, "pretrained")[0] for probe in ("mlp", "linear")},
+        }
 
     def cost(self, n_layers: int) -> float:
         """Probes are small, but many."""

@@ -19,6 +19,7 @@ class Random(Technique):
     name = "random"
     revision = 2
     needs = ("memorised",)
+    by_chance = True
     colour, marker = "#666666", "h"
 
     def cost(self, n_layers: int) -> float:

@@ -34,6 +34,8 @@ class Swapping(Technique):
     needs = ("memorised", "original")
     uses_windows = uses_unit = True
     at_checkpoints = True
+    clean_loss = 0.05
+    clean_remedy = "compare models that were trained alike and long enough"
     colour, marker = "#0072B2", "o"
 
     def cost(self, n_layers: int) -> float:

@@ -17,7 +17,7 @@ from memloc.analysis.control import parse_hidden, score
 from memloc.analysis.correlation import FEWEST, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
-from memloc.report.figures.looks import CATEGORIES, GREY, TECHNIQUES, Look, category, lighter
+from memloc.report.figures.looks import CATEGORIES, GREY, Look, category, lighter
 from memloc.report.figures.panels import (
     DOUBLE,
     SINGLE,
@@ -36,6 +36,7 @@ from memloc.report.figures.panels import (
 from memloc.report.figures.registry import figure
 from memloc.report.figures.results import curve_style, draw_curve, draw_heat_maps
 from memloc.results.grid_agreement import LAYER_WEIGHTS, M_COG, Pair, model_pairs, technique_pairs
+from memloc.techniques import names as technique_names
 
 MODIFYING = ("swapping", "retraining")
 WEAK = ("gradients", "probing")
@@ -54,7 +55,7 @@ def draw_control(data: FigureData) -> list[Picture]:
     table = data.control.get("accuracy")
     if table is None or table.empty:
         raise CannotDraw("there are no results of `memloc control`")
-    order = [*(t for t in TECHNIQUES if t in set(table["technique"]))]
+    order = [*(t for t in technique_names() if t in set(table["technique"]))]
     order += sorted(set(table["technique"]) - set(order))
     # Which techniques are averaged, as in the summary of `memloc control`.
     usual = [name for name in DEFAULT_TECHNIQUES if name in order] or order

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from memloc.data.load import named_tasks
+from memloc.techniques import installed
 
 OTHER = "other"
 CATEGORIES = {
@@ -25,17 +26,6 @@ CATEGORIES = {
 }
 """Categories of tasks, in the paper's order, and as they are printed."""
 
-TECHNIQUES = {
-    "swapping": "#0072B2",
-    "retraining": "#D55E00",
-    "gradients": "#009E73",
-    "probing": "#CC79A7",
-    "shapley": "#E69F00",
-    "patching": "#56B4E9",
-    "weight-change": "#999999",
-    "random": "#666666",
-}
-TECHNIQUE_MARKERS = dict(zip(TECHNIQUES, "osD^vPXh", strict=True))
 MODEL_MARKERS = "osD^vPXhd*"
 MODEL_COLOURS = ("#000000", "#56B4E9", "#D55E00", "#8A8A8A", "#009E73", "#CC79A7")
 CLASS_A, CLASS_B, NOISY = "#0072B2", "#E69F00", "#000000"
@@ -125,9 +115,14 @@ def task_looks(tasks: Iterable[str]) -> dict[str, Look]:
 
 def technique_looks(techniques: Iterable[str]) -> dict[str, Look]:
     """How each technique is drawn, also those of other packages."""
+    found: dict[str, Look] = {}
     names = sorted(set(techniques))
-    known = {n: Look(TECHNIQUES[n], TECHNIQUE_MARKERS[n]) for n in names if n in TECHNIQUES}
-    return known | _spread([n for n in names if n not in TECHNIQUES], _FURTHER_TECHNIQUES)
+    looks = _spread(names, _FURTHER_TECHNIQUES)
+    for name in names:
+        known = installed(name)
+        if known is not None and known.colour is not None:
+            found[name] = Look(known.colour, known.marker or looks[name].marker)
+    return found | _spread([n for n in names if n not in found], _FURTHER_TECHNIQUES)
 
 
 def model_looks(models: Iterable[str]) -> dict[str, Look]:

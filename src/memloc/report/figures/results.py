@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
-from memloc.report.figures.looks import CLASS_A, CLASS_B, GREY, NOISY, TECHNIQUES, Look
+from memloc.report.figures.looks import CLASS_A, CLASS_B, GREY, NOISY, Look
 from memloc.report.figures.panels import (
     DOUBLE,
     SINGLE,
@@ -505,8 +505,8 @@ def _epochs_of(
 SHAPLEY = {"seed": "int64", "layer": "int64", "value": "float64"}
 PATCHING = {"seed": "int64", "direction": "object", "layer": "int64", "flipped": "float64"}
 DIRECTIONS = {
-    "restore": (Look(TECHNIQUES["swapping"], "o"), "restore: state of the original model"),
-    "implant": (Look(TECHNIQUES["retraining"], "s"), "implant: state of the memorising model"),
+    "restore": (Look(CLASS_A, "o"), "restore: state of the original model"),
+    "implant": (Look("#D55E00", "s"), "implant: state of the memorising model"),
 }
 
 

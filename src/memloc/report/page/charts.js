@@ -141,16 +141,8 @@ function heatOfCorrelation(value) {
   return paint(from.map((part, i) => Math.round(part + (to[i] - part) * share)));
 }
 
-const TECHNIQUE_COLOURS = {
-  swapping: '#0072B2', retraining: '#D55E00', gradients: '#009E73', probing: '#CC79A7',
-  shapley: '#E69F00', patching: '#56B4E9', 'weight-change': '#999999', weight_change: '#999999',
-};
-const OTHER_COLOURS = ['#882255', '#44AA99', '#117733', '#AA4499', '#661100', '#6699CC'];
-
-function techniqueColour(name, names) {
-  if (Object.hasOwn(TECHNIQUE_COLOURS, name)) return TECHNIQUE_COLOURS[name];
-  const others = names.filter((one) => !Object.hasOwn(TECHNIQUE_COLOURS, one));
-  return OTHER_COLOURS[Math.max(0, others.indexOf(name)) % OTHER_COLOURS.length];
+function techniqueColour(name) {
+  return data.colours[name] || colour('ink');
 }
 
 const MARKS = ['circle', 'square', 'triangle', 'diamond', 'cross', 'down'];

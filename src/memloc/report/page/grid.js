@@ -31,7 +31,7 @@ function centresFigure(grid) {
   return figure('Centre of gravity by task',
     'Where memorisation is centred, as a share of the depth (0 is the input, 1 the output), by technique; small '
     + 'ticks are seeds. Select a point to look at its run.',
-    legend(grid.techniques.map((name) => ({ name, colour: techniqueColour(name, grid.techniques) }))),
+    legend(grid.techniques.map((name) => ({ name, colour: techniqueColour(name) }))),
     shapes && legend(grid.models.map((name, i) => ({ name, colour: colour('muted'), shape: MARKS[i % MARKS.length] }))),
     chart((width) => drawCentres(grid, tasks, width)),
     numbersTable(['task', 'model', ...grid.techniques],
@@ -70,7 +70,7 @@ function drawCentres(grid, tasks, width) {
       const place = grid.models.indexOf(run.model);
       const lane = grid.techniques.indexOf(one.technique) - (grid.techniques.length - 1) / 2;
       const at = y + (place - (grid.models.length - 1) / 2) * 7 + lane * 1.5; // equal ones stay visible
-      const ink = techniqueColour(one.technique, grid.techniques);
+      const ink = techniqueColour(one.technique);
       if (one.seeds.length > 1) {
         one.seeds.forEach((depth) => svg.append(s('line', { x1: x(depth), x2: x(depth), y1: at - 4, y2: at + 4, stroke: ink, opacity: 0.6 })));
       }

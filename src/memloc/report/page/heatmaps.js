@@ -16,13 +16,11 @@ function whereSection() {
     techniques.length > 0 && profilesFigure(techniques));
 }
 
-const ACTING = { swapping: 'Swapping', retraining: 'Retraining' };
-
 function heatFigure(map, selectable) {
   const n = map.matrix.length;
   const best = strongest(map.matrix[0]);
   const { part } = currentRun();
-  const name = (ACTING[map.technique] || capital(map.technique)) + (part ? ` of ${part}` : '');
+  const name = capital(map.technique) + (part ? ` of ${part}` : '');
   const words = [
     `${name}: share of memorisation undone, by the number of layers replaced (rows) and layer (columns).`,
     best && `One layer alone undoes at most ${percent(Math.min(1, best.value))} (layer ${best.layer}).`,

@@ -5,7 +5,7 @@ const hiddenTechniques = new Set();
 function profilesFigure(techniques) {
   const names = techniques.map((one) => one.name);
   const draw = chart((width) =>
-    drawProfiles(techniques.filter((one) => !hiddenTechniques.has(one.name)), names, width));
+    drawProfiles(techniques.filter((one) => !hiddenTechniques.has(one.name)), width));
   const toggles = h('ul', { class: 'legend', 'aria-label': 'Techniques to show' }, techniques.map((one) =>
     h('li', {}, h('button', {
       type: 'button', class: 'toggle', 'aria-pressed': String(!hiddenTechniques.has(one.name)),
@@ -16,7 +16,7 @@ function profilesFigure(techniques) {
         event.currentTarget.setAttribute('aria-pressed', String(!hide));
         redrawCharts();
       },
-    }, swatch({ colour: techniqueColour(one.name, names) }), one.name))));
+    }, swatch({ colour: techniqueColour(one.name) }), one.name))));
   const n = currentRun().layers;
   return figure('Layer weights by technique',
     'How much each layer matters, relative to the strongest layer of each technique; below, the centre of '
@@ -33,7 +33,7 @@ function centreWords(one) {
   return decimal(one.m_cog) + (known(one.m_cog_spread) ? ` ± ${decimal(one.m_cog_spread)}` : '');
 }
 
-function drawProfiles(techniques, names, width) {
+function drawProfiles(techniques, width) {
   const n = currentRun().layers;
   const [left, right, top, tall, row] = [50, 16, 12, 230, 22];
   const strip = top + tall + 44;
@@ -53,7 +53,7 @@ function drawProfiles(techniques, names, width) {
   svg.append(label(width - right, top + tall + 34, 'layer', { 'text-anchor': 'end', class: 'axis' }));
   svg.append(label(0, strip + 4, 'M-CoG', { class: 'axis' }));
   techniques.forEach((one, i) => {
-    const ink = techniqueColour(one.name, names);
+    const ink = techniqueColour(one.name);
     const most = Math.max(...one.layer_weights.filter(known)) || 1;
     const points = one.layer_weights.map((weight, k) => [x(k + 1), known(weight) ? y(Math.max(0, weight) / most) : null]);
     one.layer_weights_spread.forEach((spread, k) => {
