@@ -185,7 +185,10 @@ SBATCH = """#!/bin/bash
 # Runs an array as Slurm would, on this machine and all at once.
 cp "$1" "$(dirname "$0")/submitted.sh"
 last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
-for i in $(seq 0 "$last"); do
+if [ -z "$last" ]; then
+  SLURM_JOB_ID=77 setsid bash "$1" >/dev/null 2>&1 </dev/null &
+fi
+[ -n "$last" ] && for i in $(seq 0 "$last"); do
   SLURM_ARRAY_JOB_ID=77 SLURM_ARRAY_TASK_ID=$i SLURM_JOB_ID=$((77 + i)) \\
     setsid bash "$1" >/dev/null 2>&1 </dev/null &
 done
@@ -193,7 +196,8 @@ echo "Submitted batch job 77"
 """
 SRUN = """#!/bin/bash
 # srun --unbuffered --output FILE COMMAND ...
-output=${3//%A/$SLURM_ARRAY_JOB_ID}; output=${output//%a/$SLURM_ARRAY_TASK_ID}
+output=${3//%A/$SLURM_ARRAY_JOB_ID}; output=${output//%j/$SLURM_JOB_ID}
+output=${output//%a/$SLURM_ARRAY_TASK_ID}
 exec "${@:4}" >"${output//%t/0}" 2>&1
 """
 SCANCEL = """#!/bin/bash
@@ -261,18 +265,18 @@ def test_a_cancelled_array_is_replaced_without_accounting(
 ) -> None:
     def cancel() -> None:
         send(store, signal.SIGTERM)  # as scancel does
-        (commands / "states").write_text("77_0 CANCELLED\n77_1 RUNNING\n")
+        (commands / "states").write_text("77_0 CANCELLED\n")  # and the other is forgotten
         (commands / "sbatch").write_text(SBATCH.replace("77", "88"))
 
     class Returning(Disturber):
         def note(self, words: str) -> None:
             super().note(words)
-            (commands / "states").write_text("77_1 RUNNING\n88_0 RUNNING\n")
+            (commands / "states").write_text("88_0 RUNNING\n88_1 RUNNING\n")
 
     with slurm(store, cluster="slurm") as executor:
         outcome = executor.execute(naps(6, 0.5), progress := Returning(cancel))
     assert (outcome.computed, outcome.failed) == (6, {})
-    assert progress.notes == ["1 Slurm workers ended early and are replaced"]
+    assert progress.notes == ["2 Slurm workers ended early and are replaced"]
     assert capfd.readouterr().err == ""  # nothing about accounting
     assert_nothing_left(store)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.faults.naps import NapSweep
 from tests.faults.scenarios import (
     asked_to_stop,
     disk_full,
@@ -21,8 +23,6 @@ from tests.faults.scenarios import (
     workers_killed,
 )
 from tests.faults.sweeps import Sweep, make_experiment
-
-TASKS, MODELS = ("reviews", "questions", "topics"), ("bert", "llama")
 
 
 def main() -> None:
@@ -34,17 +34,23 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memloc-faults-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        experiment = make_experiment(folder, tasks=TASKS, models=MODELS)
-        reference = Sweep(experiment, folder / "reference")
+        reference = NapSweep(folder / "reference")
         say("reference", lambda: f"{reference.complete()['jobs']['computed']} jobs, undisturbed")
 
-        def fresh(title: str, *options: str) -> Sweep:
-            return Sweep(experiment, folder / title, options or ("--workers", "2"))
+        def fresh(title: str, *options: str) -> NapSweep:
+            return NapSweep(folder / title, options=options or ("--workers", "2"))
+
+        def real() -> str:
+            experiment = make_experiment(folder, tasks=("reviews",), models=("bert", "llama"))
+            undisturbed = Sweep(folder / "undisturbed", experiment)
+            undisturbed.complete()
+            return killed_as_a_whole(Sweep(folder / "real", experiment), undisturbed, 5, seed)
 
         seed, kills = arguments.seed, arguments.kills
         ray = ("--executor", "ray", "--workers", "2")
         scenarios: dict[str, Callable[[], str]] = {
-            "kill-tree": lambda: killed_as_a_whole(fresh("tree"), reference, kills, seed),
+            "kill-tree": lambda: killed_as_a_whole(fresh("tree"), reference, kills, seed, 6.0),
+            "kill-real": real,
             "kill-workers": lambda: workers_killed(fresh("workers"), reference, 8, seed),
             "kill-ray-workers": lambda: workers_killed(fresh("ray", *ray), reference, 4, seed),
             "damage": lambda: store_damaged(copy_of(reference, folder), reference, 10, seed),
@@ -64,12 +70,10 @@ def main() -> None:
             say(title, scenarios[title])
 
 
-def copy_of(sweep: Sweep, folder: Path) -> Sweep:
+def copy_of(sweep: NapSweep, folder: Path) -> NapSweep:
     """The same results in another folder."""
-    import shutil
-
     shutil.copytree(sweep.runs, folder / "damaged")
-    return Sweep(sweep.experiment, folder / "damaged", sweep.options)
+    return NapSweep(folder / "damaged")
 
 
 def say(title: str, scenario: Callable[[], str]) -> None:

@@ -25,10 +25,19 @@ from tests.faults.sweeps import (
 )
 
 
-def killed_as_a_whole(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str:
+def killed_as_a_whole(
+    sweep: Sweep, reference: Sweep, kills: int, seed: int, latest: float = 20.0
+) -> str:
     """kill -9 of the whole process tree at random moments, then finish.
 
     Whatever was finished before a kill is never begun again.
+
+    Args:
+        sweep: Is killed.
+        reference: Was left in peace.
+        kills: How often.
+        seed: Of the moments.
+        latest: Seconds after the start.
     """
     moments = random.Random(seed)
     done = rounds = 0
@@ -40,7 +49,7 @@ def killed_as_a_whole(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> 
             process = sweep.start()
             ended = True
             try:
-                process.wait(timeout=moments.uniform(0.5, 20.0))
+                process.wait(timeout=moments.uniform(0.5, latest))
             except subprocess.TimeoutExpired:
                 ended = False
                 kill_tree(process)
@@ -68,7 +77,7 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
     done = 0
     times: Counter[str] = Counter()
     while done < kills and process.poll() is None:
-        time.sleep(moments.uniform(0.2, 2.0))
+        time.sleep(moments.uniform(0.05, 0.5))
         workers = set(workers_of(process.pid))
         # A job that loses three workers counts as failed, so none loses more than two.
         busy = sorted(
@@ -84,7 +93,7 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
     assert done, "the sweep was over before a worker could be killed"
-    assert "is tried again" in errors
+    assert "is tried again" in errors or "ray" in sweep.options  # which does it without a word
     assert_same_tables(sweep, reference)
     assert sweep.leftovers() == []
     return f"{done} workers killed, sweep went on; tables identical"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.faults.naps import NapSweep
 from tests.faults.scenarios import (
     asked_to_stop,
     disk_full,
@@ -17,7 +19,7 @@ from tests.faults.scenarios import (
     two_at_once,
     workers_killed,
 )
-from tests.faults.sweeps import Sweep, make_experiment
+from tests.faults.sweeps import Sweep, assert_same_tables, kill_tree, make_experiment, wait_until
 
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"
@@ -25,23 +27,21 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def reference(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
-    folder = tmp_path_factory.mktemp("faults")
-    experiment = make_experiment(folder, tasks=("reviews",), models=("bert",), every_kind=False)
-    sweep = Sweep(experiment, folder / "reference")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> NapSweep:
+    sweep = NapSweep(tmp_path_factory.mktemp("faults") / "reference")
     sweep.complete()
     return sweep
 
 
 @pytest.fixture
-def sweep(reference: Sweep, tmp_path: Path) -> Sweep:
-    return Sweep(reference.experiment, tmp_path / "runs")
+def sweep(tmp_path: Path) -> NapSweep:
+    return NapSweep(tmp_path / "runs")
 
 
 def test_kills_of_the_whole_process_tree_lose_nothing_that_was_done(
     sweep: Sweep, reference: Sweep
 ) -> None:
-    killed_as_a_whole(sweep, reference, kills=2, seed=3)
+    killed_as_a_whole(sweep, reference, kills=4, seed=3, latest=6.0)
 
 
 def test_a_sweep_outlives_its_workers(sweep: Sweep, reference: Sweep) -> None:
@@ -50,7 +50,7 @@ def test_a_sweep_outlives_its_workers(sweep: Sweep, reference: Sweep) -> None:
 
 def test_every_damage_in_the_store_is_found_and_mended(sweep: Sweep, reference: Sweep) -> None:
     shutil.copytree(reference.runs, sweep.runs)
-    store_damaged(sweep, reference, cases=1, seed=1)
+    store_damaged(sweep, reference, cases=2, seed=1)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small disk needs root")
@@ -67,3 +67,18 @@ def test_a_sweep_that_is_asked_to_stop_does_so_at_once(
     how: signal.Signals, sweep: Sweep, reference: Sweep
 ) -> None:
     asked_to_stop(sweep, reference, how, seed=1)
+
+
+def test_a_real_sweep_that_is_killed_goes_on_to_the_same_tables(tmp_path: Path) -> None:
+    experiment = make_experiment(tmp_path, tasks=("reviews",), models=("bert",))
+    undisturbed = Sweep(tmp_path / "reference", experiment)
+    undisturbed.complete()
+    killed = Sweep(tmp_path / "runs", experiment)
+    process = killed.start()
+    assert wait_until(lambda: any(kind == "train" for kind, _ in killed.finished()), process)
+    kill_tree(process)
+    before, since = killed.finished(), time.time()
+    killed.complete()
+    assert not before & set(killed.events("running", since))
+    assert_same_tables(killed, undisturbed)
+    assert killed.leftovers() == []
