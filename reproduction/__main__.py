@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from memloc.errors import MemlocError
-from memloc.results.run_folders import ResultsError
+from memloc.results.folders import ResultsError
 from reproduction.tables import DOCS, TABLES, collect, read_runs, spread
 
 FOLDER = Path("build/reproduction")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.results.run_folders import ResultsError
+from memloc.results.folders import ResultsError
 
 DOCS = Path(__file__).parent.parent / "docs"
 TABLES = DOCS / "reproduction"

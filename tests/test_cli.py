@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.results.folder import write_results
+from memloc.results.folders import write_results
 from tests.conftest import assert_one_sentence, labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import RESAMPLES
 from memloc.results.binarised import Binarised, compare_binarised
-from memloc.results.run_folders import ResultsError
+from memloc.results.folders import ResultsError
 from tests.oracles.correlation import bootstrap, bootstrap_mean
 from tests.result_folders import straight, write_run, write_twins
 

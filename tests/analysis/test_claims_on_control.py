@@ -9,9 +9,9 @@ import pytest
 
 from memloc.paper.claims import check_claims
 from memloc.paper.verdicts import Finding
-from memloc.results.control_results import read_controls
+from memloc.results.control import read_controls
+from memloc.results.folders import ResultsError, find_runs, look_through
 from memloc.results.grid import read_grid
-from memloc.results.run_folders import ResultsError, find_runs, look_through
 from tests.result_folders import write_control, write_run
 
 ALL, MOST, HALF, NONE = [True] * 6, [True] * 5 + [False], [True, False] * 3, [False] * 6

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.windows import centre_of_gravity
+from memloc.results.folders import ResultsError
 from memloc.results.grid import read_grid
-from memloc.results.run_folders import ResultsError
 from tests.result_folders import straight, write_localised, write_run
 
 

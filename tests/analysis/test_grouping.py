@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from memloc.results.folders import ResultsError
 from memloc.results.grid import read_grid
-from memloc.results.run_folders import ResultsError
 from tests.result_folders import straight, write_run, write_twins
 
 SWAPPING = {"swapping": [straight(6, 0.4)]}

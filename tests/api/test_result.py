@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 import memloc
 from memloc.api.result import Result
 from memloc.errors import MemlocError
-from memloc.results.run_folders import ResultsError
+from memloc.results.folders import ResultsError
 from tests.api.conftest import QUICK, Setup
 from tests.result_folders import write_control, write_localised, write_run
 

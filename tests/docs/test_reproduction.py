@@ -13,8 +13,8 @@ from reproduction.page import TEMPLATE, fill
 from reproduction.tables import DOCS, TABLES, collect, spread
 
 from memloc.paper.claims import check_claims
+from memloc.results.folders import ResultsError
 from memloc.results.grid import Grid, read_grid
-from memloc.results.run_folders import ResultsError
 from tests.report.figure_folders import write_control, write_full_run
 
 MEGABYTES = 3

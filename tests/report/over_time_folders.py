@@ -15,7 +15,7 @@ from memloc.analysis.over_time import (
     checkpoint_table,
     checkpoint_window_table,
 )
-from memloc.results.over_time import summarise_checkpoints
+from memloc.results.summary import summarise_checkpoints
 from tests.report.folders import change_summary
 
 EPOCHS = (2, 4, 6)

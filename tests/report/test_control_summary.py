@@ -11,7 +11,7 @@ from memloc.analysis.control import accuracy_table
 from memloc.config import Unit
 from memloc.engine.control import estimate_words
 from memloc.engine.job import Job
-from memloc.results.control_summary import summarise_control
+from memloc.results.control import summarise_control
 from memloc.tables import CELL
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]

@@ -14,8 +14,9 @@ from memloc.analysis.centroids import (
     summary_table,
 )
 from memloc.analysis.events import event_table
-from memloc.report.explained_terminal import show_explanation, show_generalisation
-from memloc.results.explained import explain_words, summarise_explanation
+from memloc.report.terminal import show_explanation, show_generalisation
+from memloc.results.narrative import explain_words
+from memloc.results.summary import summarise_explanation
 
 
 def tables(*seeds: dict[str, list[float]]) -> dict[str, pd.DataFrame]:

@@ -14,8 +14,9 @@ from rich.console import Console
 from memloc.report.figures.data import read_figure_data
 from memloc.report.figures.results import draw_over_time
 from memloc.report.page_data import page_data
-from memloc.results.over_time import show_over_time, summarise_checkpoints
-from memloc.results.run_folders import ResultsError
+from memloc.report.terminal import show_over_time
+from memloc.results.folders import ResultsError
+from memloc.results.summary import summarise_checkpoints
 from tests.report.folders import write_full_run
 from tests.report.over_time_folders import (
     EPOCHS,

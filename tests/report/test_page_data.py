@@ -15,7 +15,7 @@ from memloc.paper.scorecard import page_claims
 from memloc.report.page_data import page_data, size_of
 from memloc.report.page_examples import DETAILS, LOWEST, STEPS, visible
 from memloc.report.page_run import run_data
-from memloc.results.run_folders import ResultsError, find_results
+from memloc.results.folders import ResultsError, find_results
 from tests.report.folders import (
     HOSTILE,
     NEAR_CEILING,

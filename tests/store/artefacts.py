@@ -13,7 +13,7 @@ import torch
 from memloc.data.task import Task
 from memloc.engine.job import write_task
 from memloc.engine.store.store import Store, key_of, manifest_checksum
-from memloc.results.folder import write_results
+from memloc.results.folders import write_results
 
 HOURS_AGO = 2 * 3600
 

@@ -17,7 +17,7 @@ from memloc.engine.progress import Progress, Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import run_sweep
 from memloc.engine.sweep_config import Sweep
-from memloc.results.folder import check_folder, write_results
+from memloc.results.folders import check_folder, write_results
 from memloc.results.summary import summarise, sweep_row
 from memloc.techniques import find
 

@@ -14,8 +14,7 @@ import pandas as pd
 
 from memloc.api.arguments import path_of, spoken
 from memloc.errors import MemlocError, StoreError, suggest
-from memloc.results.folder import check_folder, write_results
-from memloc.results.run_folders import ResultsError, damaged, look_through
+from memloc.results.folders import ResultsError, check_folder, damaged, look_through, write_results
 from memloc.tables import ARTEFACTS
 
 if TYPE_CHECKING:

@@ -120,7 +120,7 @@ def figures_command(
         return
     entries = choose_figures(_parse_only(only))
     from memloc.report.figures.data import read_figure_data
-    from memloc.results.folder import check_folder
+    from memloc.results.folders import check_folder
 
     check_folder(out)
     data = read_figure_data(folder, group)

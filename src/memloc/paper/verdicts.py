@@ -15,7 +15,7 @@ import pandas as pd
 
 from memloc.analysis.correlation import FEWEST, Correlation, Interval
 from memloc.results.binarised import Binarised, compare_twins
-from memloc.results.control_results import ControlResults, read_controls
+from memloc.results.control import ControlResults, read_controls
 from memloc.results.grid import Grid
 from memloc.results.grid_agreement import agreement_table
 

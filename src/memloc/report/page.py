@@ -17,7 +17,7 @@ from typing import Any
 
 from memloc.report.page_data import page_data
 from memloc.report.page_grid import Check
-from memloc.results.run_folders import ResultsError
+from memloc.results.folders import ResultsError
 from memloc.tables import REPORT
 
 PARTS = Path(__file__).parent / "page"

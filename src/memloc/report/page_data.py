@@ -14,7 +14,7 @@ from memloc.report.figures.looks import technique_looks
 from memloc.report.page_examples import DETAILS
 from memloc.report.page_grid import Check, grid_page_data
 from memloc.report.page_run import run_data
-from memloc.results.run_folders import RunFolder, find_results
+from memloc.results.folders import RunFolder, find_results
 
 LARGEST = 7_500_000
 """Bytes of data; with scripts and styles the page stays below 8 MB."""

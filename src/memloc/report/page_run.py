@@ -24,10 +24,8 @@ from memloc.report.page_examples import (
 from memloc.report.page_figures import key_figures
 from memloc.report.page_tables import Result, View, naming, read_result, rounded
 from memloc.report.reproduce import command_of
-from memloc.results.explained import summarise_explanation
-from memloc.results.over_time import summarise_checkpoints
-from memloc.results.run_folders import RunFolder, unit_of
-from memloc.results.summary import summarise_methods
+from memloc.results.folders import RunFolder, unit_of
+from memloc.results.summary import summarise_checkpoints, summarise_explanation, summarise_methods
 
 CURVES = (
     ("memorised", "noisy"),

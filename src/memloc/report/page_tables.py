@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.results.run_folders import RunFolder, damaged
+from memloc.results.folders import RunFolder, damaged
 
 ALL = "all"
 """Key of the view of all seeds."""

@@ -19,10 +19,10 @@ import pandas as pd
 
 from memloc.analysis.correlation import correlate, interval_of_mean
 from memloc.analysis.windows import centre_of_gravity
+from memloc.results.folders import RunFolder, find_runs
 from memloc.results.grid import WELL_MEMORISED, relative_depth, seed_events, seed_weights
 from memloc.results.grid_agreement import ALL_MODELS, M_COG
 from memloc.results.grouping import Group, choose_group, group_runs
-from memloc.results.run_folders import RunFolder, find_runs
 
 TECHNIQUE = "swapping"
 """Whose M-CoG is compared."""

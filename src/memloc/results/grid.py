@@ -17,20 +17,20 @@ import pandas as pd
 
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_TECHNIQUES
-from memloc.results.grouping import (
-    Group,
-    choose_group,
-    describe_groups,
-    group_runs,
-    other_sections,
-)
-from memloc.results.run_folders import (
+from memloc.results.folders import (
     ControlFolder,
     Found,
     ResultsError,
     RunFolder,
     damaged,
     find_runs,
+)
+from memloc.results.grouping import (
+    Group,
+    choose_group,
+    describe_groups,
+    group_runs,
+    other_sections,
 )
 
 MEMORISED = "memorised"

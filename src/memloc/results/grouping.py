@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Any
 
 from memloc.config import PARTS, DataConfig, ModelConfig, TrainingConfig, Windows
-from memloc.results.run_folders import ResultsError, RunFolder
+from memloc.results.folders import ResultsError, RunFolder
 from memloc.techniques import PluginFailed, find, make, names, settings_of
 from memloc.text import counted
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from memloc.analysis.agreement import FEWEST, agreeing_group
+from memloc.analysis.events import HALFWAY
+from memloc.analysis.over_time import MOVED
 from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
 from memloc.tables import MEMORISED
 from memloc.techniques import installed
 from memloc.text import listed
 
+SWAPPED = {"bottom_swapped": "bottom", "top_swapped": "top"}
+"""Models with half of their layers swapped, by the half."""
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
 NO_FIT = "parts of two models need not fit each other, so compare with --unit layer"
@@ -263,3 +267,115 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "large steps; use more examples."
         )
     return found
+
+
+def explain_words(summary: dict[str, Any]) -> list[str]:
+    """Plain sentences: when flipped examples change sides, what prevents it, one layer or many."""
+    found = summary["explanation"]
+    sentences = []
+    if "centroids" in found:
+        sentences += [_crossing_words(found), _example_words(found["examples"])]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _crossing_words(found: dict[str, Any]) -> str:
+    events = found["events"]["memorised"]
+    crosses = _layer(events["crossing"])
+    apart = _layer(events["initiation"])
+    first = (
+        f"Flipped examples come nearer to their new class than to the old one in {crosses}"
+        if crosses
+        else "Flipped examples never come nearer to their new class than to the old one"
+    )
+    first += f"; classes are apart from {apart} on" if apart else "; classes never come apart"
+    prevented = {
+        name: found["centroids"][model]["noisy"]["mean"][-1]
+        for model, name in SWAPPED.items()
+        if model in found["centroids"]
+    }
+    known = {name: end for name, end in prevented.items() if end is not None}
+    own_end = found["centroids"]["memorised"]["noisy"]["mean"][-1]
+    if not crosses or not known or own_end is None:
+        return f"{first}."
+    if own_end >= HALFWAY:
+        return f"{first}. But they do not stay there."
+    return f"{first}. {_prevention(known)}"
+
+
+def _prevention(ends: dict[str, float]) -> str:
+    stops = [name for name, end in ends.items() if end >= HALFWAY]
+    not_stops = [name for name in ends if name not in stops]
+    if not not_stops:
+        return "Swapping either half of the layers prevents it."
+    if not stops:
+        return "Swapping half of the layers, bottom or top, does not prevent it."
+    return f"Swapping the {stops[0]} half prevents it, swapping the {not_stops[0]} half does not."
+
+
+def _example_words(examples: dict[str, Any]) -> str:
+    middle, local, even = (
+        examples["largest_step_quartiles"][1],
+        examples["local_share"],
+        examples["even_share"],
+    )
+    if middle is None or even is None or even == 1:  # a way of one step has no largest one
+        return ""
+    return (
+        f"Single examples: the largest step of a typical one is {middle:.0%} of its way (evenly "
+        f"spread it would be {even:.0%}); {local:.0%} go more than half of it in one layer."
+    )
+
+
+def _layer(event: dict[str, Any]) -> str | None:
+    """`layer 4`, or the mean over seeds, as `layer 4.3 (missing in 1 of 3 seeds)`."""
+    if event["layer"] is None:
+        return None
+    words = f"layer {event['layer']:.1f}".removesuffix(".0")
+    if event["missing"]:
+        words += f" (missing in {event['missing']} of {len(event['per_seed'])} seeds)"
+    return words
+
+
+def over_time_words(found: dict[str, Any], n_layers: int) -> list[str]:
+    """Plain sentences: when memorisation starts, and whether it moves."""
+    end = found["epochs"][-1]["epoch"]
+    known = [start for start in found["starts"] if start["epoch"] is not None]
+    if not known:
+        return [
+            f"At no checkpoint are {ENOUGH:.0%} of the flipped labels stored in the layers, so it "
+            "cannot be said when memorisation starts, nor where."
+        ]
+    return [
+        _start_words(known, len(found["starts"]), end),
+        *(
+            _movement_words(name, moved, n_layers)
+            for name, moved in found["movement"].items()
+            if moved is not None
+        ),
+    ]
+
+
+def _start_words(known: list[dict[str, Any]], seeds: int, end: int) -> str:
+    latest = max(start["epoch"] for start in known)
+    before = [start["before"] for start in known]
+    missing = "" if len(known) == seeds else f" (in {len(known)} of {seeds} seeds)"
+    if None in before:
+        when = "is there at the first checkpoint already" if len({*before}) == 1 else "starts"
+        return f"Memorisation {when}, by epoch {latest} of {end}{missing}."
+    return f"Memorisation starts between epochs {min(before)} and {latest} of {end}{missing}."
+
+
+def _movement_words(name: str, moved: dict[str, Any], n_layers: int) -> str:
+    firsts = sorted(set(moved["first_epochs"]))
+    epoch = f"epoch{'s' if len(firsts) > 1 else ''} {listed([str(first) for first in firsts])}"
+    centres = f"{moved['from']:.2f} at {epoch} and {moved['to']:.2f} at the end"
+    shift, shifts = moved["shift"], moved["shift_per_seed"]
+    begin = f"By {name}, its centre of gravity is {centres}"
+    if abs(shift) < MOVED * n_layers:
+        return f"{begin}: it stays (a shift of {shift:+.2f} of {n_layers} layers)."
+    way = "up" if shift > 0 else "down"
+    same = sum((one > 0) == (shift > 0) for one in shifts)
+    how_sure = ""
+    if len(shifts) > 1:
+        how_sure = " in all seeds" if same == len(shifts) else f" in {same} of {len(shifts)} seeds"
+    return f"{begin}: it moves {way} by {abs(shift):.2f} of {n_layers} layers{how_sure}."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,35 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.agreement import compare_profiles
+from memloc.analysis.events import LOCAL
+from memloc.analysis.generalisation import validation_scores
+from memloc.analysis.over_time import WEIGHTED, movement
 from memloc.analysis.windows import (
+    ENOUGH,
     centre_of_gravity,
     error_matrix,
     full_error,
     lost,
     undone_matrix,
 )
+from memloc.data.task import Task
 from memloc.engine.experiment import Findings
 from memloc.engine.store.store import library_versions
-from memloc.results.control_summary import summarise_control
-from memloc.results.explained import explain_words, summarise_explanation, summarise_scores
-from memloc.results.narrative import agreement, caveats, interpret, lead_technique
-from memloc.results.over_time import summarise_checkpoints
+from memloc.results.control import summarise_control
+from memloc.results.narrative import (
+    agreement,
+    caveats,
+    explain_words,
+    interpret,
+    lead_technique,
+    over_time_words,
+)
 from memloc.tables import MEMORISED, NEARLY_ALL
 from memloc.techniques import installed
+
+SHARES = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy", "clean_error")
+CENTRES = {"swapping": "swapping_m_cog", "probing": "probing_m_cog", "centroids": "crossing"}
+"""The line through the layers that goes with a technique; of centroids, where examples cross."""
 
 
 def summarise(findings: Findings) -> dict[str, Any]:
@@ -274,10 +288,177 @@ def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
     ]
 
 
+def summarise_explanation(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """What the explanations found, averaged over seeds; empty if there are none."""
+    found: dict[str, Any] = {}
+    if "events" in tables:
+        events = tables["events"]
+        found["events"] = {
+            str(model): {
+                str(event): _event(rows) for event, rows in of.groupby("event", sort=False)
+            }
+            for model, of in events.groupby("model", sort=False)
+        }
+    if "centroids" in tables:
+        found["centroids"] = {
+            str(model): {
+                str(group): {
+                    name: _numbers(rows.groupby("layer")[name].mean())
+                    for name in ("mean", "low", "high")
+                }
+                for group, rows in of.groupby("group", sort=False)
+            }
+            for model, of in tables["centroids"].groupby("model", sort=False)
+        }
+        pairs = tables["pairs"].drop_duplicates(["label", "original_label"])
+        used = int(pairs["used"].sum())
+        found["pairs"] = {"used": used, "skipped": len(pairs) - used}
+    if "crossings" in tables:
+        n_layers = len(found["centroids"]["memorised"]["noisy"]["mean"])
+        found["examples"] = _single_examples(tables["crossings"], n_layers)
+    if "class_probes" in tables:
+        found["class_probes"] = {
+            str(labels): {
+                name: _numbers(rows.groupby("layer")[f"{name}_f1"].mean())
+                for name in ("noisy", "clean")
+            }
+            for labels, rows in tables["class_probes"].groupby("labels", sort=False)
+        }
+    return found
+
+
+def summarise_scores(
+    training: dict[str, Any], generalisation: dict[str, Any] | None, task: Task
+) -> dict[str, Any]:
+    """The scores of Table 2: of the validation data, and of held-out training examples."""
+    return {
+        "validation_score": validation_scores(
+            training["original_validation_accuracy"],
+            task.validation["label"].to_numpy(),
+            len(task.labels),
+        ),
+        "generalisation_score": generalisation and generalisation["score"],
+    }
+
+
+def _event(rows: pd.DataFrame) -> dict[str, Any]:
+    """Mean layer of the seeds in which it happens, and in how many it does not."""
+    layers = [None if pd.isna(layer) else int(layer) for layer in rows["layer"]]
+    known = [layer for layer in layers if layer is not None]
+    return {
+        "layer": float(np.mean(known)) if known else None,
+        "per_seed": layers,
+        "missing": len(layers) - len(known),
+    }
+
+
+def _single_examples(crossings: pd.DataFrame, n_layers: int) -> dict[str, Any]:
+    """Are single examples memorised in one layer? Over all noisy examples of all seeds."""
+    counts = crossings["crossing"].value_counts()
+    steps = crossings["largest_step"].dropna().to_numpy()
+    quartiles = np.percentile(steps, [25, 50, 75]) if len(steps) else np.full(3, np.nan)
+    return {
+        "count": len(crossings),
+        "crossing_shares": [
+            float(counts.get(layer, 0) / len(crossings)) for layer in range(1, n_layers + 1)
+        ],
+        "never_cross": float(crossings["crossing"].isna().mean()),
+        "largest_step_quartiles": [_number(value) for value in quartiles],
+        "local_share": float((steps > LOCAL).mean()) if len(steps) else None,
+        "even_share": 1 / (n_layers - 1) if n_layers > 1 else None,
+    }
+
+
+def summarise_checkpoints(tables: dict[str, pd.DataFrame], n_layers: int) -> dict[str, Any] | None:
+    """What was found at the checkpoints, averaged over seeds; None if there are none."""
+    table = tables.get("checkpoints")
+    if table is None or not len(table):
+        return None
+    epochs = sorted(table["epoch"].unique().tolist())
+    layers = tables.get("checkpoint_layers", pd.DataFrame())
+    found = {
+        "enough": ENOUGH,
+        "epochs": [_epoch(rows) for _, rows in table.groupby("epoch", sort=True)],
+        "techniques": _techniques(table, layers, epochs) if len(layers) else [],
+        "starts": _starts(table, epochs),
+        "movement": {name: _movement(table, name) for name in WEIGHTED},
+    }
+    found["words"] = over_time_words(found, n_layers)
+    return found
+
+
+def _epoch(rows: pd.DataFrame) -> dict[str, Any]:
+    enough = rows["enough"].astype(bool)
+    return {
+        "epoch": int(rows["epoch"].iloc[0]),
+        **{name: _mean(rows[name]) for name in SHARES},
+        "seeds": len(rows),
+        "seeds_with_enough": int(enough.sum()),
+        **{name: _mean(rows[column]) for name, column in CENTRES.items()},
+    }
+
+
+def _techniques(
+    table: pd.DataFrame, layers: pd.DataFrame, epochs: list[int]
+) -> list[dict[str, Any]]:
+    """Per technique: values [epoch][layer], and its line."""
+    found = []
+    for (technique, measure), rows in layers.groupby(["technique", "measure"], sort=False):
+        means = rows.groupby(["epoch", "layer"])["value"].mean().unstack("layer").reindex(epochs)
+        centres = table.groupby("epoch")[CENTRES[str(technique)]]
+        found.append(
+            {
+                "technique": str(technique),
+                "measure": str(measure),
+                "values": [[_number(v) for v in row] for row in means.to_numpy()],
+                "centres": [_mean(centres.get_group(epoch)) for epoch in epochs],
+            }
+        )
+    return found
+
+
+def _starts(table: pd.DataFrame, epochs: list[int]) -> list[dict[str, Any]]:
+    """By seed: the first checkpoint with enough to localise, and the one before it."""
+    found = []
+    for seed, rows in table.groupby("seed", sort=False):
+        first = rows.loc[rows["enough"].astype(bool), "epoch"].min()
+        known = not pd.isna(first)
+        before = [epoch for epoch in epochs if known and epoch < first]
+        found.append(
+            {
+                "seed": int(str(seed)),
+                "epoch": int(first) if known else None,
+                "before": before[-1] if before else None,
+            }
+        )
+    return found
+
+
+def _movement(table: pd.DataFrame, technique: str) -> dict[str, Any] | None:
+    """From the first centre of gravity to the last, over the seeds that have both."""
+    by_seed = movement(table, technique)
+    if not by_seed:
+        return None
+    shifts = [end - start for _, start, end in by_seed.values()]
+    return {
+        "seeds": list(by_seed),
+        "first_epochs": [epoch for epoch, _, _ in by_seed.values()],
+        "from": float(np.mean([start for _, start, _ in by_seed.values()])),
+        "to": float(np.mean([end for _, _, end in by_seed.values()])),
+        "shift": float(np.mean(shifts)),
+        "shift_per_seed": shifts,
+    }
+
+
+def _mean(values: pd.Series) -> float | None:
+    known = values.dropna().astype(float)
+    return _number(known.mean()) if len(known) else None
+
+
 def _number(value: Any) -> float | None:
     number = float(value)
     return number if math.isfinite(number) else None
 
 
-def _numbers(values: np.ndarray) -> list[float | None]:
+def _numbers(values: Iterable[Any]) -> list[float | None]:
     return [_number(value) for value in values]

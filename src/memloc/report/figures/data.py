@@ -24,9 +24,9 @@ from memloc.report.figures.looks import (
     technique_looks,
 )
 from memloc.results.binarised import compare_twins
-from memloc.results.control_results import read_controls
+from memloc.results.control import read_controls
+from memloc.results.folders import RunFolder, find_runs, look_through
 from memloc.results.grid import Grid, read_grid
-from memloc.results.run_folders import RunFolder, find_runs, look_through
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,7 +33,7 @@ from memloc.report.figures.panels import (
     panel_rows,
 )
 from memloc.report.figures.registry import figure
-from memloc.results.over_time import CENTRES
+from memloc.results.summary import CENTRES
 
 SIDE_BY_SIDE = 6
 UNDONE = 0.95
