@@ -127,7 +127,7 @@ def test_the_page_has_the_checkpoints_of_all_seeds_and_of_each(folder: Path) -> 
     assert views["2"]["techniques"][0]["centres"] == [None, None, 3]
     assert views["all"]["techniques"][0]["centres"] == [None, 4, 3]
     assert [one["seeds_with_enough"] for one in views["all"]["epochs"]] == [0, 1, 2]
-    assert run["made"]["command"].endswith("--checkpoints 3")
+    assert "--checkpoints 3" in run["made"]["command"]
 
 
 def test_results_without_checkpoints_have_no_such_part(tmp_path: Path) -> None:
