@@ -25,8 +25,8 @@ if (
 
 LONGEST = (
     "faults/test_faults.py",
-    "test_cli_deep.py",
-    "test_cli_control.py",
+    "cli/test_deep.py",
+    "cli/test_control.py",
     "docs/test_notebook.py",
     "docs/test_reproduction.py",
     "engine/test_local.py",

@@ -22,7 +22,7 @@ from tests.store.artefacts import make_older, write_data, write_result, write_tr
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 SETTINGS = [
-    *("--task", "questions", "--limit", "60", "--epochs", "1", "--methods", "swapping"),
+    *("--task", "questions", "--limit", "60", "--epochs", "1", "--techniques", "swapping"),
     *("--no-explain", "--workers", "1"),
 ]
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from memloc.techniques.base import MethodFailed, check_scores
-from tests.test_cli import QUICK
+from tests.cli.test_experiments import QUICK
 
 GUIDE = Path(__file__).parents[1] / "docs" / "your-technique.md"
 BROKEN = "import a_module_that_does_not_exist\n"
@@ -115,7 +115,7 @@ def test_the_example_of_the_guide_works_beside_the_others(
     memloc_with, tiny_folder: Path, tmp_path: Path
 ) -> None:
     command = ("run", "--model", tiny_folder, "--task", "topics", *QUICK, "--no-explain",
-               "--methods", "swapping,spread,weight-change,random")  # fmt: skip
+               "--techniques", "swapping,spread,weight-change,random")  # fmt: skip
     found = memloc_with(*command)
     assert found.returncode == 0, found.stderr
     assert "spread" in found.stdout
@@ -138,7 +138,7 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
     memloc_with, tiny_folder: Path, tmp_path: Path
 ) -> None:
     found = memloc_with("run", "--model", tiny_folder, "--task", "topics", *QUICK, "--no-explain",
-                        "--methods", "broken,few,nan,crash,random", "--json")  # fmt: skip
+                        "--techniques", "broken,few,nan,crash,random", "--json")  # fmt: skip
     assert found.returncode == 2
     summary = json.loads(found.stdout)
     assert set(summary["methods"]) == {"random"}
@@ -155,12 +155,18 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
 
 
 BAD = {
-    "no technique left": (("--methods", "broken"), "'broken' of tiny-techniques"),
-    "misspelt": (("--methods", "spred"), "did you mean 'spread'?"),
-    "no form": (("--methods", "spread", "--set", "power=2"), "is not of the form NAME.KEY=VALUE"),
-    "not used": (("--methods", "random", "--set", "spread.power=2"), "is not among the techniques"),
-    "own": (("--methods", "random", "--set", "random.seed=2"), "has options of its own"),
-    "value": (("--methods", "spread", "--set", "spread.power=high"), "--set spread.power=high"),
+    "no technique left": (("--techniques", "broken"), "'broken' of tiny-techniques"),
+    "misspelt": (("--techniques", "spred"), "did you mean 'spread'?"),
+    "no form": (
+        ("--techniques", "spread", "--set", "power=2"),
+        "is not of the form NAME.KEY=VALUE",
+    ),
+    "not used": (
+        ("--techniques", "random", "--set", "spread.power=2"),
+        "is not among the techniques",
+    ),
+    "own": (("--techniques", "random", "--set", "random.seed=2"), "has options of its own"),
+    "value": (("--techniques", "spread", "--set", "spread.power=high"), "--set spread.power=high"),
 }
 
 
@@ -205,7 +211,7 @@ def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     """Nobody names them: all that there are take part, and what is broken stops nobody."""
     found = memloc_with(
         "control", "--model", tiny_folder, "--tasks", "topics", "--layers", "first", *QUICK,
-        "--aux-limit", "40", "--attempts", "1", "--window-sizes", "1",
+        "--aux-limit", "40", "--control.attempts", "1", "--window-sizes", "1",
     )  # fmt: skip
     assert found.returncode == 2, found.stderr
     complaints = " ".join(found.stderr.split())

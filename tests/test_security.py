@@ -199,7 +199,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "weights elsewhere": (index("../outside.safetensors"), "no file '../outside.safetensors'"),
     "weights nowhere": (index("part.safetensors"), "there is no file 'part.safetensors' beside"),
 }
-QUICK = ("--limit", "40", "--epochs", "1", "--methods", "swapping", "--workers", "1")
+QUICK = ("--limit", "40", "--epochs", "1", "--techniques", "swapping", "--workers", "1")
 
 
 @pytest.mark.parametrize("what", HOSTILE)

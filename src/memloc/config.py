@@ -792,7 +792,9 @@ class ControlledModel(Settings):
 class ControlRun(Settings):
     """The control benchmark: models × tasks × sets of layers × seeds."""
 
-    models: tuple[ControlledModel, ...] = Field((ControlledModel(),), min_length=1)
+    models: tuple[ControlledModel, ...] = Field(
+        (ControlledModel(),), min_length=1, description="Models, with how they are trained."
+    )
     data: Data = Field(Data(), description="Of all tasks; the name of one is replaced.")
     tasks: Annotated[tuple[str, ...], Flag("--tasks")] = Field(
         min_length=1, description="Main tasks (default: the built-in ones)."

@@ -98,8 +98,8 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
     assert len(script.stdout.splitlines()) == 1
     code, _, err = memloc(
         *("run", "--model", "tiny", "--task", "questions", "--limit", 60, "--noise", 0.3),
-        *("--epochs", 1, "--seeds", 2, "--learning-rate", 1e-3, "--probe-seeds", 1),
-        *("--probe-epochs", 27, "--retrain-epochs", 1, "--workers", 1, "--window-sizes", 1),
+        *("--epochs", 1, "--seeds", 2, "--learning-rate", 1e-3, "--probing.seeds", 1),
+        *("--probing.epochs", 27, "--retraining.epochs", 1, "--workers", 1, "--window-sizes", 1),
         *("--runs", "by_command"),
     )
     assert code == 0, err

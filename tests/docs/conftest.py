@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
-TASTE = ("run", "--limit", "60", "--epochs", "2", "--methods", "swapping")
+TASTE = ("run", "--limit", "60", "--epochs", "2", "--techniques", "swapping")
 """The cheapest experiment, with which the pages begin; computed once for all of them."""
 
 

@@ -154,9 +154,11 @@ def choose_techniques(
     """
     found = as_mapping(usual if chosen is None else chosen)
     for name, settings in own.items():
-        explanation = find(name).kind == "explanation"
-        if name not in found and not explanation:
-            if strict:
+        if name not in found and find(name).kind == "technique":
+            sharing = [one for one in names("explanation") if find(one).settings_from == name]
+            if sharing:
+                found |= {one: merge(own.get(one, {}), settings) for one in sharing}
+            elif strict:
                 raise ConfigError(
                     f"{name} is not among the techniques",
                     setting=next((f"{name}.{key}" for key in settings), name),

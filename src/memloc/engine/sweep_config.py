@@ -248,8 +248,7 @@ class _Reader:
         if key == "tasks":
             return [self.task(entry, at) for at, entry in _entries(value, "tasks")]
         if key == "techniques":
-            with _at(key):
-                chosen = as_mapping(_entries_of(value))
+            chosen = as_mapping(value if isinstance(value, list | dict) else [value])
             for name, settings in chosen.items():
                 make(name, settings)
             return chosen
@@ -427,11 +426,6 @@ def _mapping(value: Any) -> Tree:
     if not isinstance(value, dict):
         raise ConfigError(f"it is {value!r:.40}, but has to be a mapping (`key: value`)")
     return {str(key): inner for key, inner in value.items()}
-
-
-def _entries_of(value: Any) -> Any:
-    """Names as a list; a single one is a list of one."""
-    return value if isinstance(value, list | dict) else [value]
 
 
 def _entries(value: Any, key: str) -> list[tuple[str, Any]]:

@@ -11,13 +11,13 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.control import accuracy_at
+from tests.cli.test_experiments import files
 from tests.conftest import assert_one_sentence, labelled_rows
-from tests.test_cli import files
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 QUICK = [
     *("--limit", "90", "--aux-limit", "40", "--epochs", "2", "--learning-rate", "1e-3"),
-    *("--workers", "1", "--retrain-epochs", "1", "--probe-epochs", "2", "--probe-seeds", "2"),
+    *("--workers", "1", "--probing.epochs", "2", "--probing.seeds", "2"),
     *("--window-sizes", "1"),
 ]
 
@@ -34,7 +34,7 @@ def test_all_techniques_are_scored_and_everything_fits_80_columns(
     memloc, four_layers: Path
 ) -> None:
     command = ("control", "--model", four_layers, "--tasks", "topics,questions",
-               "--layers", "first,last", "--attempts", "2", *QUICK)  # fmt: skip
+               "--layers", "first,last", "--control.attempts", "2", *QUICK)  # fmt: skip
     code, out, err = memloc(*command)
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
@@ -77,7 +77,7 @@ def test_all_techniques_are_scored_and_everything_fits_80_columns(
     assert "Nothing to compute" in out
     assert "Note:" not in err
     code, out, _ = memloc(*command[:4], "topics,questions,reviews", *command[5:], "--json",
-                          "--methods", "random,swapping")  # fmt: skip
+                          "--techniques", "random,swapping")  # fmt: skip
     assert code == 0
     # Of each task θ_M and θ_O for two pairs, the frozen reference, and two techniques per pair.
     assert json.loads(out)["jobs"] == {"computed": 2 * 2 + 1 + 2 * 2, "reused": 2 * (5 + 4)}
@@ -88,7 +88,7 @@ def test_only_the_hidden_layers_differ_much_between_the_two_models(
 ) -> None:
     code, out, err = memloc(
         "control", "--model", four_layers, "--tasks", "topics", "--layers", "first,middle,last",
-        "--attempts", "1", *QUICK, "--methods", "weight-change", "--json",
+        "--control.attempts", "1", *QUICK, "--techniques", "weight-change", "--json",
     )  # fmt: skip
     assert code == 0, err
     folder = Path(json.loads(out)["folder"])
@@ -111,7 +111,7 @@ def test_models_of_different_depth_have_their_own_layers_and_chance(
     tiny_tokenizer().save_pretrained(deep)
     code, out, err = memloc(
         "control", "--model", f"{four_layers},{deep}", "--tasks", "topics", "--layers",
-        "first,last", "--attempts", "1", *QUICK, "--methods", "random,weight-change",
+        "first,last", "--control.attempts", "1", *QUICK, "--techniques", "random,weight-change",
     )  # fmt: skip
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
@@ -128,7 +128,8 @@ def test_tasks_held_back_choose_the_post_processing_and_are_not_scored(
 ) -> None:
     code, out, err = memloc(
         "control", "--model", four_layers, "--tasks", "topics,reviews", "--held-back", "reviews",
-        "--layers", "last", "--attempts", "1", *QUICK, "--methods", "gradients", "--json",
+        "--layers", "last", "--control.attempts", "1", *QUICK, "--techniques", "gradients",
+        "--json",
     )  # fmt: skip
     assert code == 0, err
     summary = json.loads(out)
@@ -140,7 +141,7 @@ def test_a_file_can_be_main_and_auxiliary_task(memloc, four_layers: Path, tmp_pa
     labelled_rows(60)[["text", "label"]].to_csv(tmp_path / "mine.csv", index=False)
     code, _, err = memloc(
         "control", "--model", four_layers, "--tasks", "topics", "--aux-task", "mine.csv",
-        "--layers", "last", "--attempts", "1", *QUICK, "--methods", "random",
+        "--layers", "last", "--control.attempts", "1", *QUICK, "--techniques", "random",
     )  # fmt: skip
     assert code == 0, err
 
@@ -157,10 +158,10 @@ BAD = {
     "no aux": (("--aux-task", "entail"), "there is no task 'entail'"),
     "held back": (("--held-back", "trec"), "--held-back trec is not among --tasks"),
     "all held back": (("--tasks", "topics", "--held-back", "topics"), "leaves no task"),
-    "technique": (("--methods", "swoping"), "did you mean 'swapping'"),
-    "attempts": (("--attempts", "0"), "--attempts 0 is not possible"),
+    "technique": (("--techniques", "swoping"), "did you mean 'swapping'"),
+    "attempts": (("--control.attempts", "0"), "--control.attempts 0 is not possible"),
     "rate": (("--aux-rate", "-1"), "--aux-rate -1"),
-    "learned": (("--learned-at", "1.5"), "--learned-at 1.5 is not possible"),
+    "learned": (("--control.learned_at", "1.5"), "--control.learned_at 1.5 is not possible"),
     "aux limit": (("--aux-limit", "0"), "--aux-limit 0 is not possible"),
     "model": (("--model", "./nowhere"), "does not exist"),
     "workers": (("--workers", "0"), "--workers 0"),

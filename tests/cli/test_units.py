@@ -31,7 +31,7 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
     rows["label"] = np.where(rows["label"] == rows["original_label"], rows["label"], known)
     rows.to_csv("data.csv", index=False)
     common = ("localise", "--memorised", folders[0], "--original", folders[1], "--data", "data.csv",
-              "--methods", "swapping,patching", "--no-explain", "--workers", "1")  # fmt: skip
+              "--techniques", "swapping,patching", "--no-explain", "--workers", "1")  # fmt: skip
     for unit, more in (("attention", ()), ("mlp", ("--low-memory",))):
         code, out, err = memloc(*common, "--unit", unit, "--out", unit, *more)
         assert code == 0, err
@@ -57,8 +57,10 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
 
 
 def test_bad_units_are_one_sentence(memloc, tmp_path: Path, tiny_folder: Path) -> None:
-    code, out, err = memloc("run", "--model", tiny_folder, "--unit", "mlp", "--methods", "probing",
-                            "--workers", "1")  # fmt: skip
+    code, out, err = memloc(
+        *("run", "--model", tiny_folder, "--unit", "mlp", "--techniques", "probing"),
+        *("--workers", "1"),
+    )
     assert_one_sentence(code, out, err, "--unit mlp makes no difference to probing; leave it out")
     folders = save_pair(tmp_path, "jamba", layers=2, **JAMBA)
     labelled_rows(24).to_csv("data.csv", index=False)

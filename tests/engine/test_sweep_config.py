@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from memloc.engine.sweep_file.words import in_settings
 
-from memloc.config import ConfigError, DataConfig, TechniquesConfig, TrainingConfig
+from memloc.config import DEFAULT_TECHNIQUES, ConfigError, Data, Training
 from memloc.engine.compute import KINDS
 from memloc.engine.progress import KIND_WORDS
-from memloc.engine.sweep_config import Sweep, parse_sweep, preset_names, preset_text, read_sweep
+from memloc.engine.sweep_config import Sweep, parse_sweep
+from memloc.paper.presets import preset_names, preset_text, read_experiment
 
 BASE = Path("/experiments")
 SMALL = "models: [minilm, bert]\ntasks: [questions, reviews]\n"
@@ -31,10 +31,10 @@ def test_every_model_meets_every_task_with_the_training_it_is_known_to_need() ->
         *(("bert", "questions"), ("bert", "reviews")),
     ]
     minilm, bert = sweep.cells[0].config, sweep.cells[2].config
-    assert minilm.training == TrainingConfig(epochs=15, learning_rate=3e-4, batch_size=4)
-    assert bert.training == TrainingConfig(batch_size=4)
+    assert minilm.training == Training(epochs=15, learning_rate=3e-4, batch_size=4)
+    assert bert.training == Training(batch_size=4)
     assert bert.seeds == (3, 4)
-    assert bert.data == DataConfig(task="questions", limit=90)
+    assert bert.data == Data(task="questions", limit=90)
     assert bert.generalisation is None
     assert sweep.name == "sweep"
     assert sweep.control is None
@@ -42,21 +42,35 @@ def test_every_model_meets_every_task_with_the_training_it_is_known_to_need() ->
 
 def test_grids_begin_with_what_the_file_says_and_change_it() -> None:
     sweep = parse(
-        SMALL + "techniques: {probing: {seeds: 2}, retraining: {epochs: 3}}\n"
+        SMALL + "probing: {seeds: 2}\nretraining: {epochs: 3}\n"
         "grids:\n"
         "- {}\n"
-        "- {tasks: [topics], binarise: true, methods: [swapping], generalisation: true,"
-        " techniques: {probing: {epochs: 7}}}\n"
+        "- {tasks: [topics], data: {binarise: true}, techniques: [probing, swapping],"
+        " generalisation: true, probing: {epochs: 7}}\n"
     )
     assert len(sweep.cells) == 4 + 2
     config = by_name(sweep)["bert", "topics"]
     assert config.data.binarise
-    assert config.techniques == ("swapping",)
+    assert list(config.techniques) == ["probing", "swapping"]
     assert config.generalisation.splits == 30
-    assert config.techniques == TechniquesConfig.model_validate(
-        {"probing": {"seeds": 2, "epochs": 7}, "retraining": {"epochs": 3}}
+    probing = config.techniques["probing"]
+    assert (probing["seeds"], probing["epochs"], probing["hidden"]) == (2, 7, 128)
+    other = by_name(sweep)["bert", "questions"]
+    assert not other.data.binarise
+    assert list(other.techniques) == list(DEFAULT_TECHNIQUES)
+    assert other.techniques["retraining"]["epochs"] == 3
+
+
+def test_techniques_may_be_chosen_together_with_their_settings() -> None:
+    sweep = parse(
+        SMALL + "techniques: {swapping: , retraining: {epochs: 3}}\n"
+        "grids: [{}, {techniques: [retraining], seeds: 2}]"
     )
-    assert not by_name(sweep)["bert", "questions"].data.binarise
+    first, last = sweep.cells[0].config, sweep.cells[-1].config
+    assert list(first.techniques) == ["swapping", "retraining"]
+    assert list(last.techniques) == ["retraining"]
+    assert first.techniques["retraining"]["epochs"] == 3
+    assert last.techniques["retraining"]["epochs"] == 3
 
 
 def test_cells_that_two_grids_name_are_there_once() -> None:
@@ -72,8 +86,8 @@ def test_exceptions_for_both_win_over_those_for_one() -> None:
         "- {tasks: [reviews], data: {limit: 50}, model: {pair_format: native}}\n"
     )
     found = by_name(sweep)
-    assert found["bert", "questions"].training == TrainingConfig(batch_size=32, learning_rate=1e-6)
-    assert found["bert", "reviews"].training == TrainingConfig(batch_size=2, learning_rate=1e-6)
+    assert found["bert", "questions"].training == Training(batch_size=32, learning_rate=1e-6)
+    assert found["bert", "reviews"].training == Training(batch_size=2, learning_rate=1e-6)
     assert found["bert", "reviews"].seeds == (9,)
     assert found["minilm", "reviews"].data.limit == 50
     assert found["minilm", "reviews"].model.pair_format == "native"
@@ -110,7 +124,7 @@ def test_the_control_benchmark_takes_what_it_does_not_say_from_the_sweep() -> No
         "overrides: [{models: bert, training: {batch_size: 4}},"
         " {tasks: reviews, training: {warmup: 0.5}}]\n"
         "control: {tasks: [questions, topics], auxiliary: entailment, layers: [first],"
-        " held_back: topics, techniques: {window_sizes: [1]}, control: {attempts: 1}}\n"
+        " held_back: topics, windows: {sizes: [1]}, control: {attempts: 1}}\n"
     )
     control = sweep.control
     assert [one.model.name for one in control.models] == ["minilm", "bert"]
@@ -119,17 +133,19 @@ def test_the_control_benchmark_takes_what_it_does_not_say_from_the_sweep() -> No
     assert control.data.limit == 80
     assert control.held_back == ("topics",)
     assert control.control.attempts == 1
-    assert control.techniques.window_sizes == (1,)
-    only = parse("models: minilm\ncontrol: {tasks: [questions, topics], methods: [swapping]}\n")
+    assert control.windows.sizes == (1,)
+    only = parse("models: minilm\ncontrol: {tasks: [questions, topics], techniques: [swapping]}\n")
     assert only.cells == ()
-    assert only.control.methods == ("swapping",)
+    assert list(only.control.techniques) == ["swapping"]
+    assert not only.control.every_technique
+    assert control.every_technique
 
 
 @pytest.mark.parametrize("name", ["paper", "paper-mini", "builtin"])
 def test_what_a_sweep_leaves_behind_is_an_experiment_that_says_the_same(
     name: str, tmp_path: Path
 ) -> None:
-    sweep = read_sweep(name, tmp_path)
+    sweep = read_experiment(name, tmp_path)
     again = parse_sweep(sweep.resolved(), "experiment.yaml", Path("/elsewhere"))
     assert again.name == name
     assert [cell.config for cell in again.cells] == [cell.config for cell in sweep.cells]
@@ -141,100 +157,98 @@ def test_presets_say_what_they_are() -> None:
     assert preset_names() == ["builtin", "paper", "paper-mini"]
     for name in preset_names():
         assert preset_text(name).startswith("# The ")
-        assert read_sweep(name).name == name
+        assert read_experiment(name).name == name
         assert max(map(len, preset_text(name).splitlines())) <= 100
-    mini = read_sweep("paper-mini")
+    mini = read_experiment("paper-mini")
     assert len(mini.cells) == 12
     assert {cell.config.data.limit for cell in mini.cells} == {200}
     assert len({cell.config.training for cell in mini.cells}) == 1  # or claims would not mix them
 
 
 BAD = {
-    "my.yaml is not a mapping; it needs at least `models:`": "- one\n- two",
-    "my.yaml is not a mapping": "",
+    "my.yaml: it is not a mapping; it needs at least `models:`": "- one\n- two",
+    "my.yaml: it is not a mapping": "",
     "my.yaml cannot be read: line 1, column 10: mapping values are not allowed": "models: a: b",
     "line 2, column 1: 'models' stands there twice": "models: a\nmodels: b",
-    "my.yaml: trainin is not a setting; did you mean 'training'?": "trainin: {}",
-    "my.yaml: training.epoch is not a setting; did you mean 'epochs'?": "training: {epoch: 3}",
-    "my.yaml: grids[1].training.epoch is not a setting; did you mean 'epochs'?": (
+    "my.yaml: trainin: there is no such setting; did you mean 'training'?": "trainin: {}",
+    "my.yaml: training.epoch: there is no such setting; did you mean 'epochs'?": (
+        "training: {epoch: 3}"
+    ),
+    "my.yaml: grids[1].training.epoch: there is no such setting; did you mean 'epochs'?": (
         SMALL + "grids: [{}, {training: {epoch: 3}}]"
     ),
-    "my.yaml: techniques.probing.seed is not a setting": "techniques: {probing: {seed: 3}}",
-    "my.yaml: training is 5, but has to be a mapping": "training: 5",
-    "my.yaml: training.epochs is 'many': input should be a valid integer": (
+    "my.yaml: probing.seed: there is no such setting": "probing: {seed: 3}",
+    "my.yaml: grids[0].probing.seed: there is no such setting": (
+        SMALL + "grids: [{techniques: {probing: {seed: 3}}}]"
+    ),
+    "my.yaml: training 5 is not possible: ": "training: 5",
+    "my.yaml: training.epochs 'many' is not possible: input should be a valid integer": (
         "training: {epochs: many}"
     ),
-    "my.yaml: training.epochs is 0: input should be greater than or equal to 1": (
-        "training: {epochs: 0}"
-    ),
-    "my.yaml: models is empty": "models: []\ntasks: [questions]",
+    "my.yaml: models: it is empty": "models: []\ntasks: [questions]",
     "my.yaml: the experiment names no tasks, so there is nothing to do": "models: [minilm]",
     "my.yaml: grids[1] names no models": (
         "tasks: [questions]\ngrids: [{models: minilm}, {seeds: 1}]"
     ),
-    "my.yaml: models[1] is 7, but has to be a mapping": "models: [minilm, 7]",
-    "my.yaml: models[0].nam is not a setting; did you mean 'name'?": "models: [{nam: bert}]",
-    "my.yaml: models[0] has no name": "models: [{blocks: encoder}]",
-    "my.yaml: tasks[0] has no task": "tasks: [{limit: 20}]",
-    "my.yaml: seeds names a seed twice": "seeds: [1, 1]",
-    "my.yaml: seeds has -1; seeds are whole numbers from 0 to": "seeds: [-1]",
-    "my.yaml: seeds has 'x'": "seeds: [x]",
-    "my.yaml: methods: technique 'swaping' does not exist; did you mean 'swapping'?": (
-        "methods: [swaping]"
+    "my.yaml: models[1]: it is 7, but has to be a name or a mapping": "models: [minilm, 7]",
+    "my.yaml: models[0].nam: there is no such setting; did you mean 'name'?": (
+        "models: [{nam: bert}]"
     ),
-    "my.yaml: methods is empty": "methods: []",
-    "my.yaml: explain is 'maybe'; give true or false": "explain: maybe",
-    "my.yaml: generalisation.split is not a setting": "generalisation: {split: 3}",
-    "my.yaml: checkpoints: often is not possible: give a number of epochs from 2 up": (
+    "my.yaml: models[0]: it has no name": "models: [{blocks: encoder}]",
+    "my.yaml: tasks[0]: it has no task": "tasks: [{limit: 20}]",
+    "my.yaml: seeds [1, 1] is not possible: a seed is named twice": "seeds: [1, 1]",
+    "my.yaml: seeds -1 is not possible: input should be greater": "seeds: [-1]",
+    "my.yaml: seeds ['x'] is not possible": "seeds: [x]",
+    "my.yaml: technique 'swaping' does not exist; did you mean 'swapping'?": (
+        "techniques: [swaping]"
+    ),
+    "my.yaml: techniques: no technique is chosen": "techniques: []",
+    "my.yaml: explain 'maybe' is not possible": "explain: maybe",
+    "my.yaml: generalisation.split: there is no such setting": "generalisation: {split: 3}",
+    "my.yaml: checkpoints 'often' is not possible: give a number of epochs from 2 up": (
         "checkpoints: often"
     ),
     "my.yaml: checkpoints 9 is not possible: training has 3 epochs": (
         SMALL + "checkpoints: 9\ntraining: {epochs: 3}"
     ),
-    "my.yaml: name is '../up', but has to be a word": "name: ../up",
-    "my.yaml: execution.executor is 'cloud': input should be 'local', 'ray' or 'slurm'": (
+    "my.yaml: name '../up' is not possible: it has to be a word": "name: ../up",
+    "my.yaml: execution.executor 'cloud' is not possible: input should be 'local', 'ray' or": (
         "execution: {executor: cloud}"
     ),
-    "my.yaml: execution.slurm.worker is not a setting; did you mean 'workers'?": (
+    "my.yaml: execution.slurm.worker: there is no such setting; did you mean 'workers'?": (
         "execution: {slurm: {worker: 3}}"
     ),
-    "my.yaml: overrides[0] does not say for which cells": (
+    "my.yaml: overrides[0]: it does not say for which cells": (
         SMALL + "overrides: [{training: {epochs: 3}}]"
     ),
-    "my.yaml: overrides[0] changes nothing": SMALL + "overrides: [{models: bert}]",
+    "my.yaml: overrides[0]: it changes nothing": SMALL + "overrides: [{models: bert}]",
     "my.yaml: overrides[0].models: no cell has 'bertt'; did you mean 'bert'?": (
         SMALL + "overrides: [{models: bertt, seeds: 2}]"
     ),
     "my.yaml: overrides[0].tasks: no cell has 'review'; did you mean 'reviews'?": (
         SMALL + "overrides: [{tasks: [review], seeds: 2}]"
     ),
-    "my.yaml: overrides[0] is about no cell: its models and tasks are never together": (
+    "my.yaml: overrides[0]: it is about no cell: its models and tasks are never together": (
         "grids: [{models: bert, tasks: reviews}, {models: minilm, tasks: topics}]\n"
         "overrides: [{models: bert, tasks: topics, seeds: 2}]"
     ),
-    "my.yaml: overrides[0].data.task cannot be changed": (
+    "my.yaml: overrides[0].data.task: it cannot be changed": (
         SMALL + "overrides: [{models: bert, data: {task: rte}}]"
     ),
-    "my.yaml: control names no tasks": SMALL + "control: {layers: [first]}",
-    "my.yaml: control.layer is not a setting; did you mean 'layers'?": (
+    "my.yaml: control: it names no tasks": SMALL + "control: {layers: [first]}",
+    "my.yaml: control.layer: there is no such setting; did you mean 'layers'?": (
         SMALL + "control: {tasks: [questions], layer: first}"
     ),
-    "my.yaml: control.control.attempt is not a setting": (
+    "my.yaml: control.control.attempt: there is no such setting": (
         SMALL + "control: {tasks: [questions], control: {attempt: 1}}"
     ),
     **{
-        f"my.yaml: {where} is {given!r}: input should be a valid {kind}": text
+        f"my.yaml: {where} {given!r} is not possible: input should be a valid {kind}": text
         for where, given, kind, text in (
             ("training.learning_rate", True, "number", "training: {learning_rate: yes}"),
-            ("training.epochs", True, "integer", "training: {epochs: yes}"),
             ("training.batch_size", "4", "integer", "training: {batch_size: '4'}"),
-            ("techniques.probing.seeds", True, "integer", "techniques: {probing: {seeds: yes}}"),
-            (
-                "techniques.window_sizes",
-                [1, True],
-                "integer",
-                "techniques: {window_sizes: [1, on]}",
-            ),
+            ("probing.seeds", True, "integer", "probing: {seeds: yes}"),
+            ("windows.sizes", [1, True], "integer", "windows: {sizes: [1, on]}"),
             ("execution.workers", True, "integer", "execution: {workers: yes}"),
             (
                 "execution.ray.resources.train.gpus",
@@ -244,23 +258,15 @@ BAD = {
             ),
         )
     },
-    "my.yaml: training.epochs is 99999999999999999999999: input should be less than or equal to": (
-        "training: {epochs: 99999999999999999999999}"
-    ),
-    "my.yaml: execution.workers is 99999999: input should be less": (
-        "execution: {workers: 99999999}"
-    ),
-    "my.yaml: execution.ray.resources.trian is not a setting; did you mean 'train'?": (
+    "my.yaml: execution.ray.resources.trian: there is no such kind of jobs; did you mean": (
         "execution: {ray: {resources: {trian: {gpus: 1}}}}"
     ),
     "my.yaml cannot be read: line 1, column 2: a key has to be a single word": "{[a, b]: c}",
     "line 1, column 3: a key has to be a single word": "? {a: 1}\n: 2",
-    "my.yaml: tasks[0] is false, as YAML takes yes, no, on": "models: bert\ntasks: [no]",
-    "my.yaml: models[1] is true, as YAML": "models: [bert, on]\ntasks: [questions]",
-    "my.yaml: overrides[0].tasks[0] is false, as YAML": (
+    "my.yaml: tasks[0]: it is false, as YAML takes yes, no, on": "models: bert\ntasks: [no]",
+    "my.yaml: overrides[0].tasks[0]: it is false, as YAML": (
         SMALL + "overrides: [{tasks: no, seeds: 2}]"
     ),
-    "seeds has 4294967296; seeds are whole numbers from 0 to 4294967295": "seeds: 4294967296",
     "my.yaml is nested too deeply": "models: " + "[" * 5000,
     "my.yaml cannot be read": "models: !!python/object/apply:os.system ['true']",
 }
@@ -274,33 +280,8 @@ def test_what_makes_no_sense_is_one_sentence_that_says_where(words: str) -> None
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("sentence", "words"),
-    [
-        ("lower it with --learning-rate", "lower it with training.learning_rate"),
-        ("leave it out: --methods swapping,weight-change", "methods: [swapping, weight-change]"),
-        ("leave it out with --methods", "leave it out with methods"),
-        (
-            "--held-back a is not among --tasks b",
-            "control.held_back a is not among control.tasks b",
-        ),
-        (
-            "--probe-seeds or --aux-rate",
-            "techniques.probing.seeds or control.control.auxiliary_rate",
-        ),
-        ("give its path with --blocks PATH", "give its path with models.blocks PATH"),
-        (
-            "another folder with --runs DIR or --data-dir",
-            "another folder with --runs DIR or --data",
-        ),
-    ],
-)
-def test_sentences_name_settings_where_commands_have_options(sentence: str, words: str) -> None:
-    assert words in in_settings(sentence)
-
-
 def test_without_a_name_that_of_the_file_must_be_possible() -> None:
-    with pytest.raises(ConfigError, match=r"the name of the file is used, 'my exp', .*add `name:`"):
+    with pytest.raises(ConfigError, match=r"name 'my exp' is not possible: .*add `name:`"):
         parse(SMALL, name="my exp")
 
 

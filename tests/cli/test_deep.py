@@ -14,9 +14,18 @@ from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
 ALL = "swapping,retraining,gradients,probing,shapley,patching,weight-change,random"
 QUICK = [
-    *("--workers", "1", "--epochs", "1", "--learning-rate", "1e-3", "--methods", ALL),
-    *("--window-sizes", "1", "--retrain-epochs", "1", "--probe-epochs", "2", "--probe-seeds", "1"),
-    *("--shapley-orders", "4"),
+    *("--workers", "1", "--epochs", "1", "--learning-rate", "1e-3", "--techniques", ALL),
+    *(
+        "--window-sizes",
+        "1",
+        "--retraining.epochs",
+        "1",
+        "--probing.epochs",
+        "2",
+        "--probing.seeds",
+        "1",
+    ),
+    *("--shapley.orders", "4"),
 ]
 FEW = ("--limit", "42", "--noise", "0.3")  # 12 noisy examples: probing needs 10
 

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from memloc.analysis.generalisation import half_split
+from tests.cli.test_experiments import QUICK
 from tests.conftest import assert_one_sentence, labelled_rows
-from tests.test_cli import QUICK
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
-SWAP = ("--methods", "swapping")
+SWAP = ("--techniques", "swapping")
 
 
 def table(name: str, folder: str = "runs/*") -> pd.DataFrame:
@@ -100,7 +100,7 @@ def test_a_head_that_reads_no_single_token_has_no_trajectories(memloc, tmp_path:
 def test_generalisation_scores_come_from_models_of_halves(memloc, tiny_folder: Path) -> None:
     command = (
         "run", "--model", tiny_folder, "--task", "topics", *QUICK, *SWAP, "--no-explain",
-        "--generalisation", "--splits", "4", "--split-epochs", "1",
+        "--generalisation", "--generalisation.splits", "4", "--generalisation.epochs", "1",
     )  # fmt: skip
     code, out, err = memloc(*command)
     assert code == 0, err
@@ -128,7 +128,8 @@ def test_generalisation_scores_come_from_models_of_halves(memloc, tiny_folder: P
 def test_half_splits_stop_when_the_score_is_certain_enough(memloc, tiny_folder: Path) -> None:
     command = (
         "run", "--model", tiny_folder, "--task", "topics", *QUICK, *SWAP, "--no-explain",
-        "--generalisation", "--splits", "22", "--split-epochs", "1", "--json", "--stop-at-error",
+        "--generalisation.splits", "22", "--generalisation.epochs", "1", "--json",
+        "--generalisation.standard_error",
     )  # fmt: skip
     splits = {}
     for limit in ("0.9", "0.000001"):
@@ -146,7 +147,7 @@ def test_localise_explains_given_models(memloc, tmp_path: Path) -> None:
     labelled_rows(60).to_csv(tmp_path / "data.csv", index=False)
     command = (
         "localise", "--memorised", "memorised", "--original", "original", "--data", "data.csv",
-        "--out", "out", "--probe-epochs", "2", "--probe-seeds", "2",
+        "--out", "out", "--probing.epochs", "2", "--probing.seeds", "2",
     )  # fmt: skip
     code, out, err = memloc(*command)
     assert code == 0, err
@@ -160,10 +161,16 @@ def test_localise_explains_given_models(memloc, tmp_path: Path) -> None:
 
 
 BAD = {
-    "splits": (("--splits", "1"), "--splits 1 is not possible"),
-    "epochs": (("--split-epochs", "0"), "--split-epochs 0 is not possible"),
-    "rate": (("--split-rate", "-1"), "--split-rate -1.0 is not possible"),
-    "error": (("--stop-at-error", "1.5"), "--stop-at-error 1.5 is not possible"),
+    "splits": (("--generalisation.splits", "1"), "--generalisation.splits 1 is not possible"),
+    "epochs": (("--generalisation.epochs", "0"), "--generalisation.epochs 0 is not possible"),
+    "rate": (
+        ("--generalisation.learning_rate", "-1"),
+        "--generalisation.learning_rate -1.0 is not possible",
+    ),
+    "error": (
+        ("--generalisation.standard_error", "1.5"),
+        "--generalisation.standard_error 1.5 is not possible",
+    ),
 }
 
 

@@ -18,7 +18,7 @@ from memloc.engine.store.store import Store
 
 COMMAND = [
     *(sys.executable, "-m", "memloc", "run", "--task", "reviews", "--limit", "60"),
-    *("--epochs", "500", "--learning-rate", "1e-3", "--methods", "swapping"),
+    *("--epochs", "500", "--learning-rate", "1e-3", "--techniques", "swapping"),
 ]
 
 
