@@ -105,6 +105,13 @@ class Recorder(Silent):
         self.failed: list[str] = []
         self.dropped: list[str] = []
         self.notes: list[str] = []
+        self.said: set[str] = set()
+        """What was said about workers."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "workers" and "said" in self.__dict__:
+            self.said.add(str(value))
+        super().__setattr__(name, value)
 
     def start(self, job: Job) -> None:
         self.started.append(job.title)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
@@ -85,6 +86,7 @@ class SlurmExecutor(Executor):
         self.waiting: list[tuple[Sequence[Job], Future[list[Reply]]]] = []
         self.settled = self.settled_before = self.rounds = 0
         self.asked = 0.0
+        self.words = ""
 
     def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
         """See `Executor`; workers end when nothing is left to do."""
@@ -114,6 +116,7 @@ class SlurmExecutor(Executor):
     def poll(self, progress: Progress) -> None:
         """See what became of jobs and of workers."""
         ended = self._ended()  # first, as they may have finished jobs before
+        progress.workers = self.words
         failed = set(_names(self.store.root.parent / "failures"))
         kinds = {job.kind for bundle, _ in self.waiting for job in bundle}
         stored = {(kind, key) for kind in kinds for key in _names(self.store.root / kind)}
@@ -203,7 +206,10 @@ class SlurmExecutor(Executor):
         if lines is None:  # nobody answers; perhaps the next time
             return []
         states = dict(line.split(maxsplit=1) for line in lines if " " in line)
-        return [worker for worker in self.array if states.get(str(worker.job_id)) not in ALIVE]
+        mine = [(worker, states.get(str(worker.job_id), "")) for worker in self.array]
+        counts = Counter("wait" if state == "PENDING" else "run" for _, state in mine)
+        self.words = f"{counts['run']} Slurm workers run, {counts['wait']} wait in the queue"
+        return [worker for worker, state in mine if state not in ALIVE]
 
     def _replace(self, ended: list[Any], progress: Progress) -> None:
         """Workers ended though there is work: they were cancelled, killed or could not start."""

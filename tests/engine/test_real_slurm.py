@@ -1,0 +1,118 @@
+"""Jobs on a real Slurm of two nodes, of which workers are cancelled in the middle."""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memloc.config import Slurm
+from memloc.engine import on_slurm
+from memloc.engine.job import Job
+from memloc.engine.on_slurm import SlurmExecutor
+from memloc.engine.store.store import Store
+from tests.engine.real_slurm import MISSING, real_slurm, run
+from tests.engine.same_results import (
+    Recorder,
+    assert_nothing_left,
+    assert_same_results,
+    compute_here,
+    make_jobs,
+    make_model,
+    naps,
+)
+
+pytest.importorskip("submitit", reason="submitit is not installed: pip install 'memloc[slurm]'")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"Slurm is not installed ({', '.join(MISSING)}): apt-get install "
+        "slurm-wlm munge",
+    ),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with real_slurm(tmp_path_factory.mktemp("slurm")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _ask_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_slurm, "ASK_EVERY", 1.0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "runs" / "store")
+
+
+def execute(
+    store: Store, jobs: list[Job], disturb: Callable[[], None], **config: Any
+) -> tuple[Any, Recorder]:
+    settings = Slurm(**{"workers": 2, "memory_gb": 0.5, "minutes": 10, **config})
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    with SlurmExecutor(store, settings, store.root.parent / "slurm") as executor:
+        outcome = executor.execute(jobs, progress := Recorder())
+    thread.join()
+    return outcome, progress
+
+
+def wait_for_locks(store: Store, kind: str = "") -> None:
+    while not any(name.startswith(kind) for name in store.locks.holders()):
+        time.sleep(0.05)
+
+
+def test_a_cancelled_worker_is_replaced_and_leaves_no_lock(store: Store) -> None:
+    def cancel() -> None:
+        wait_for_locks(store)
+        first = run("squeue", "-h", "-r", "-t", "R", "-o", "%i").split()[0]
+        run("scancel", first)
+
+    outcome, progress = execute(store, naps(20, 1.0), cancel)
+    assert (outcome.computed, outcome.failed) == (20, {})
+    assert progress.notes == ["1 Slurm workers ended early and are replaced"]
+    assert_nothing_left(store)
+
+
+def test_an_array_cancelled_before_its_first_result_is_replaced(
+    store: Store, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def cancel() -> None:
+        wait_for_locks(store)
+        run("scancel", "--user", getpass.getuser())
+
+    outcome, progress = execute(store, naps(4, 3.0), cancel)
+    assert (outcome.computed, outcome.failed) == (4, {})
+    assert progress.notes == ["2 Slurm workers ended early and are replaced"]
+    assert capfd.readouterr().err == ""  # nothing about accounting, which there is none of
+
+
+def test_workers_that_wait_in_the_queue_are_told(store: Store) -> None:
+    outcome, progress = execute(store, naps(16, 1.0), lambda: None, workers=4)
+    assert outcome.computed == 16
+    assert "2 Slurm workers run, 2 wait in the queue" in progress.said
+
+
+def test_tables_are_those_of_this_process_though_a_worker_was_cancelled(
+    tmp_path: Path, store: Store
+) -> None:
+    here, model = Store(tmp_path / "here"), make_model(tmp_path / "model")
+    compute_here(make_jobs(model, here), here)
+    jobs = make_jobs(model, store)
+
+    def cancel() -> None:
+        wait_for_locks(store, "window")
+        run("scancel", run("squeue", "-h", "-r", "-t", "R", "-o", "%i").split()[0])
+
+    outcome, _ = execute(store, jobs, cancel)
+    assert (outcome.computed, outcome.failed) == (len(jobs), {})
+    assert_same_results(jobs, here, store)
+    assert_nothing_left(store)
