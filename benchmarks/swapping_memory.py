@@ -19,14 +19,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from memloc.engine.given import Given, GivenModels
 from rich.console import Console
 from rich.table import Table
 from tests.tiny_models import WORDS, save_pair, tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
+from memloc.api.experiments import localise_folders
 from memloc.config import ModelConfig
-from memloc.engine.localisation import Given, localise_folders
-from memloc.models.memory import NUMBER, Shape, shape_of, swapping_memory
+from memloc.models.blocks import BlockModel
+from memloc.models.check import parameter_counts, swapping_bytes
 
 ROLES = ("memorised", "original")
 
@@ -46,27 +48,27 @@ def main() -> None:
         print(json.dumps(swap(arguments.folder, arguments.swap == "low_memory")))
         return
     with tempfile.TemporaryDirectory() as folder:
-        shape = make_models(Path(folder), arguments)
+        parameters = make_models(Path(folder), arguments)
         found = {way: measure(Path(folder), way) for way in ("two_models", "low_memory")}
     assert found["two_models"]["predictions"] == found["low_memory"]["predictions"]
-    one = NUMBER * (shape.embeddings + sum(shape.layers) + shape.tail)
-    estimate = swapping_memory(shape, arguments.tokens, arguments.examples)
+    one = 4 * parameters["all"]
+    estimate = swapping_bytes(parameters)
     console = Console(width=80, highlight=False)
     console.print(
         f"{arguments.layers} layers of width {arguments.width}: one model has {one / 2**20:.0f} MB "
-        f"of weights, of which {NUMBER * sum(shape.layers) / one:.0%} in the layers; texts of "
+        f"of weights, of which {4 * sum(parameters['layers']) / one:.0%} in the layers; texts of "
         f"{arguments.tokens} tokens\n"
     )
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0))
     for title in ("peak, in models", "measured", "estimated", "measured MB"):
         table.add_column(title, justify="left" if not table.columns else "right")
     for way, title in (("two_models", "two models"), ("low_memory", "--low-memory")):
-        peak, guess = found[way]["peak"], getattr(estimate, way)
+        peak, guess = found[way]["peak"], estimate[way]
         table.add_row(title, f"{peak / one:.2f}", f"{guess / one:.2f}", f"{peak / 2**20:.0f}")
     console.print(table)
 
 
-def make_models(folder: Path, arguments: argparse.Namespace) -> Shape:
+def make_models(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """Two models with the same embeddings, and texts of one length with some wrong labels."""
     config = BertConfig(
         vocab_size=arguments.vocabulary, hidden_size=arguments.width,
@@ -92,7 +94,7 @@ def make_models(folder: Path, arguments: argparse.Namespace) -> Shape:
     pd.DataFrame({"text": texts, "label": labels, "original_label": original}).to_csv(
         folder / "data.csv", index=False
     )
-    return shape_of(model)
+    return parameter_counts(BlockModel(model.eval()))
 
 
 def measure(folder: Path, way: str) -> dict[str, Any]:
@@ -120,11 +122,8 @@ def swap(folder: Path, low_memory: bool) -> dict[str, Any]:
 def localise(folder: Path, data: Path, low_memory: bool) -> dict[str, pd.DataFrame]:
     """Swapping alone."""
     given = Given(*(ModelConfig(name=str(folder / role)) for role in ROLES))
-    store = folder / f"store-{low_memory}"
-    _, tables = localise_folders(
-        given, data, ("swapping",), explain=False, low_memory=low_memory, work=store
-    )
-    return tables
+    config = GivenModels(given, data, {"swapping": {}}, explain=False)
+    return localise_folders(config, low_memory=low_memory).tables
 
 
 def resident(which: str) -> int:

@@ -206,7 +206,7 @@ def t5() -> Any:
 
 
 def test_several_stacks_are_named_and_the_user_is_asked() -> None:
-    with pytest.raises(ModelError, match=r"encoder.block \(4 layers\).*--blocks"):
+    with pytest.raises(ModelError, match=r"model.blocks: .*encoder.block \(4 layers\)"):
         BlockModel(t5())
     with pytest.raises(ModelError, match=r"did you mean 'encoder\.block'"):
         BlockModel(t5(), blocks="encoder.blok")

@@ -10,7 +10,7 @@ import torch
 from memloc.config import ModelConfig
 from memloc.data.encode import encode
 from memloc.errors import ModelError
-from memloc.models import minilm
+from memloc.models import names
 from memloc.models.load import agree_on_padding, length_limit, load_classifier, separator_of
 from memloc.models.names import KNOWN_MODELS, known_training, resolve
 from tests.conftest import labelled_rows
@@ -162,30 +162,30 @@ def test_inputs_are_cut_at_the_smallest_limit(tmp_path: Path) -> None:
 
 
 def test_minilm_is_refused_when_its_weights_are_not_the_expected_ones(tmp_path: Path) -> None:
-    folder, checksum = minilm.minilm_folder()
-    assert checksum == minilm.SHA256
+    folder, checksum = names.minilm_folder()
+    assert checksum == names.MINILM_SHA256
     copy = tmp_path / "model.safetensors"
     shutil.copy(folder / "model.safetensors", copy)
-    assert minilm.checked(copy) == checksum
+    assert names.check_minilm(copy) == checksum
     with copy.open("r+b") as file:
         file.seek(10_000_000)
         file.write(b"x")
     with pytest.raises(ModelError, match="are not used; reinstall with"):
-        minilm.checked(copy)
+        names.check_minilm(copy)
     copy.unlink()
     with pytest.raises(ModelError, match="are missing"):
-        minilm.checked(copy)
+        names.check_minilm(copy)
 
 
 def test_a_missing_minilm_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minilm, "PACKAGE", "no_such_package_here")
-    minilm.minilm_folder.cache_clear()
+    monkeypatch.setattr(names, "MINILM_PACKAGE", "no_such_package_here")
+    names.minilm_folder.cache_clear()
     with pytest.raises(ModelError, match=r"pip install 'memloc\[demo\]'"):
-        minilm.minilm_folder()
+        names.minilm_folder()
 
 
 def test_minilm_has_six_layers_and_runs_fast() -> None:
-    minilm.minilm_folder.cache_clear()
+    names.minilm_folder.cache_clear()
     model = load("minilm").blocks
     assert (model.n_layers, model.pooling, model.can_resume) == (6, "first", True)
 

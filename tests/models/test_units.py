@@ -200,7 +200,7 @@ def test_a_layer_without_attention_is_named() -> None:
 def test_a_block_whose_forward_was_replaced_is_refused() -> None:
     own, other = two_models("bert", layers=1)
     own.block(1).__dict__["forward"] = own.block(1).forward
-    with pytest.raises(ModelError, match="something has replaced its forward; use --unit layer"):
+    with pytest.raises(ModelError, match="something has replaced the forward of"):
         mixed_block(own.block(1), other.block(1), "mlp")
 
 

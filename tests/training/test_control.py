@@ -12,10 +12,10 @@ import torch
 from memloc.config import ControlConfig, TrainingConfig
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
-from memloc.models.heads import SecondHead
 from memloc.training.control import (
     AuxiliaryTask,
     HiddenTask,
+    SecondHead,
     train_until_learned,
 )
 from memloc.training.lesson import Lesson, TrainingFailed

@@ -35,7 +35,6 @@ from memloc.engine.plan import file_of, snapshots_of
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
-from memloc.models.heads import SecondHead
 from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
 from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource, Role, StatesOf, resolve
@@ -43,7 +42,13 @@ from memloc.models.on_demand import LayersOnDemand
 from memloc.models.states import EVALUATION_BATCH, states_of
 from memloc.techniques import Technique, make
 from memloc.techniques.base import CACHE_MEMORY, Context
-from memloc.training.control import AuxiliaryTask, HiddenTask, learned_by_heart, train_until_learned
+from memloc.training.control import (
+    AuxiliaryTask,
+    HiddenTask,
+    SecondHead,
+    learned_by_heart,
+    train_until_learned,
+)
 from memloc.training.learners import HeadOnly, WholeModel
 from memloc.training.lesson import Lesson
 from memloc.training.loop import Trained, fine_tune, train_on_part, training_data

@@ -1,8 +1,9 @@
 """BlockModel: the layers of any Hugging Face sequence classifier, made exchangeable.
 
 No architecture is named here. The model's own forward always runs; a block that should not act
-becomes a pass-through for the time of one call, and a stored hidden state is handed to the first
-block that should. So whatever an architecture passes between its blocks, it passes itself.
+passes its input on for the time of one call, and a stored hidden state is handed to the first block
+that should (`memloc.models.intercept`). So whatever an architecture passes between its blocks, it
+passes itself.
 
 Layers are numbered 1..L, as in everything a person sees. State k is the output of layer k; state 0
 is the input of layer 1.
@@ -19,10 +20,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memloc.config import Unit
-from memloc.errors import ModelError
-from memloc.models.find import find_stack
+from memloc.errors import ModelError, nearest
+from memloc.models.intercept import hidden_argument, hidden_output, intercepted
 from memloc.models.units import check_parts, mixed_block, unit_problem
 
 Batch = Mapping[str, Tensor]
@@ -142,10 +144,10 @@ class BlockModel:
         states: list[Tensor] = []
 
         def keep_input(_module: nn.Module, args: Any, kwargs: Any) -> None:
-            states.append(_hidden_argument(args, kwargs))
+            states.append(hidden_argument(args, kwargs))
 
         def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
-            states.append(_hidden_output(output))
+            states.append(hidden_output(output))
 
         with ExitStack() as hooks:
             hooks.callback(
@@ -161,7 +163,7 @@ class BlockModel:
         kept: list[Tensor] = []
 
         def keep_input(_module: nn.Module, args: Any, kwargs: Any) -> None:
-            kept.append(_hidden_argument(args, kwargs))
+            kept.append(hidden_argument(args, kwargs))
 
         handle = self.stack[0].register_forward_pre_hook(keep_input, with_kwargs=True)
         try:
@@ -176,7 +178,7 @@ class BlockModel:
         kept: list[Tensor] = []
 
         def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
-            kept.append(_hidden_output(output))
+            kept.append(hidden_output(output))
 
         handle = self._module(last).register_forward_hook(keep_output)
         try:
@@ -229,15 +231,13 @@ class BlockModel:
 
         Without a state it starts from the embeddings.
         """
+        entry = None if state is None else min(layers, default=1)
         with ExitStack() as undo:
             for layer, block in enumerate(self.stack, start=1):
-                if layer not in layers:
-                    undo.enter_context(_replaced_forward(block, self._pass_through(layer)))
-
-            if state is not None:
-                hook = _injection(state)
-                entry = self._module(min(layers, default=1))
-                undo.callback(entry.register_forward_pre_hook(hook, with_kwargs=True).remove)
+                if layer not in layers or layer == entry:
+                    given = state if layer == entry else None
+                    passes = None if layer in layers else self._output_arity[layer - 1]
+                    undo.enter_context(intercepted(block, state=given, passes=passes))
             yield
 
     @contextmanager
@@ -311,53 +311,62 @@ class BlockModel:
             for module, flag in before:
                 module.training = flag
 
-    # --- details ---------------------------------------------------------------------------------
-
-    def _pass_through(self, layer: int) -> Callable[..., Any]:
-        arity = self._output_arity[layer - 1]
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            hidden = _hidden_argument(args, kwargs)
-            return hidden if arity == 0 else (hidden, *([None] * (arity - 1)))
-
-        return forward
-
     def note_output_arity(self, layer: int, output: Any) -> None:
         """Remember whether a block returns a tensor (0) or a tuple (its length)."""
         self._output_arity[layer - 1] = len(output) if isinstance(output, tuple) else 0
 
 
-@contextmanager
-def _replaced_forward(block: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
-    # Patching the instance, not the stack, keeps the attributes that some architectures read
-    # from a block before they call it, and leaves hooks in force.
-    before = block.__dict__.get("forward")
-    block.__dict__["forward"] = forward
-    try:
-        yield
-    finally:
-        if before is None:
-            del block.__dict__["forward"]
-        else:
-            block.__dict__["forward"] = before
+def find_stack(model: nn.Module, path: str | None = None) -> tuple[str, nn.ModuleList]:
+    """Return the path below the base model and the `ModuleList` of the layers.
 
+    Transformers marks the repeated layers of a model as `GradientCheckpointingLayer`. A model of
+    somebody's own may not: then a list of equal modules, as long as the config says, is taken.
 
-def _injection(state: Tensor) -> Callable[[nn.Module, Any, Any], tuple[Any, Any]]:
-    def inject(_module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        if args:
-            return (state, *args[1:]), kwargs
-        return args, {**kwargs, "hidden_states": state}
-
-    return inject
-
-
-def _hidden_argument(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    hidden = args[0] if args else kwargs["hidden_states"]
-    assert isinstance(hidden, Tensor)
-    return hidden
-
-
-def _hidden_output(output: Any) -> Tensor:
-    hidden = output[0] if isinstance(output, tuple) else output
-    assert isinstance(hidden, Tensor)
-    return hidden
+    Raises:
+        ModelError: If there is no such list, or several and no `path`.
+    """
+    base = getattr(model, "base_model", model)
+    name = type(model).__name__
+    lists = {
+        path: module
+        for path, module in base.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) > 0
+    }
+    if path is not None:
+        if path not in lists:
+            raise ModelError(
+                f"{name} has no layer stack there",
+                setting="model.blocks",
+                value=path,
+                remedy=nearest(path, lists),
+            )
+        return path, lists[path]
+    depth = getattr(model.config, "num_hidden_layers", None)
+    candidates = {
+        path: module
+        for path, module in lists.items()
+        if all(isinstance(block, GradientCheckpointingLayer) for block in module)
+    } or {
+        path: module
+        for path, module in lists.items()
+        if len(module) == depth and len({type(block) for block in module}) == 1
+    }
+    if len(candidates) == 1:
+        return next(iter(candidates.items()))
+    if candidates:
+        found = ", ".join(f"{path} ({len(stack)} layers)" for path, stack in candidates.items())
+        raise ModelError(
+            f"{name} has several layer stacks: {found}",
+            setting="model.blocks",
+            remedy="say which to analyse",
+        )
+    if hasattr(model.config, "num_hidden_groups"):
+        raise ModelError(
+            f"{name} uses the same weights in every layer, so no layer can be told from another; "
+            "choose a model whose layers have weights of their own"
+        )
+    raise ModelError(
+        f"no stack of layers was found in {name}",
+        setting="model.blocks",
+        remedy="if it has one, give its path",
+    )

@@ -10,8 +10,9 @@ from rich.table import Table
 from memloc import text
 from memloc.config import ModelConfig
 from memloc.errors import ModelError
+from memloc.models.blocks import BlockModel
 from memloc.models.load import load_classifier
-from memloc.models.memory import shape_of, swapping_memory
+from memloc.models.mixing import STATE_BYTES
 from memloc.models.names import resolve
 
 POOLING = {
@@ -29,35 +30,51 @@ def check_model(config: ModelConfig) -> dict[str, Any]:
     except ModelError:
         classifier = load_classifier(source, config, n_labels=2)  # or a new head on what is there
     blocks, codec = classifier.blocks, classifier.codec
-    sizes = {name: parameter.numel() for name, parameter in blocks.model.named_parameters()}
-
-    def count(names: tuple[str, ...]) -> int:
-        return sum(sizes[name] for name in names)
-
-    groups = blocks.groups
-    memory = swapping_memory(shape_of(blocks.model, config.blocks), codec.max_tokens)
+    parameters = parameter_counts(blocks)
     return {
         "model": source.name,
         "architecture": type(blocks.model).__name__,
         "stack": blocks.stack_path,
         "layers": blocks.n_layers,
-        "parameters": {
-            "embeddings": count(groups.embeddings),
-            "layers": [count(names) for names in groups.blocks],
-            "tail": count(groups.tail),
-            "of the tail, head": count(groups.head),
-            "all": sum(sizes.values()),
-        },
+        "parameters": parameters,
         "resume_from_any_layer": blocks.can_resume,
         "resume_problem": blocks.resume_problem,
         "head_reads": blocks.pooling,
         "padding_token": codec.tokenizer.pad_token,
         "separator": codec.separator,
         "max_tokens": codec.max_tokens,
-        "swapping_memory_bytes": {
-            "two_models": memory.two_models,
-            "low_memory": memory.low_memory,
-        },
+        "swapping_memory_bytes": swapping_bytes(parameters),
+    }
+
+
+def parameter_counts(model: BlockModel) -> dict[str, Any]:
+    """How many numbers the parts of a model have; `layers` has one entry per layer."""
+    sizes = {name: parameter.numel() for name, parameter in model.model.named_parameters()}
+
+    def count(names: tuple[str, ...]) -> int:
+        return sum(sizes[name] for name in names)
+
+    groups = model.groups
+    return {
+        "embeddings": count(groups.embeddings),
+        "layers": [count(names) for names in groups.blocks],
+        "tail": count(groups.tail),
+        "of the tail, head": count(groups.head),
+        "all": sum(sizes.values()),
+    }
+
+
+def swapping_bytes(parameters: dict[str, Any]) -> dict[str, int]:
+    """The peak of swapping, beside the program itself: two models in float32, and room to work.
+
+    Models of one origin share their embeddings, but each has its own while they are loaded. In low
+    memory, one layer of the second model is there at a time.
+    """
+    layers, tail = parameters["layers"], parameters["tail"]
+    work = max(STATE_BYTES, 4 * parameters["embeddings"])
+    return {
+        "two_models": 4 * (parameters["all"] + sum(layers) + tail) + work,
+        "low_memory": 4 * (parameters["all"] + max(layers) + tail) + work,
     }
 
 
@@ -87,7 +104,7 @@ def show_check(found: dict[str, Any], console: Console) -> None:
     memory = {name: text.size(size) for name, size in found["swapping_memory_bytes"].items()}
     table.add_row(
         "swapping needs",
-        f"about {memory['two_models']}; with --low-memory {memory['low_memory']}",
+        f"about {memory['two_models']}; in low-memory mode {memory['low_memory']}",
     )
     table.add_row(
         "frozen model", "fast: head on stored states" if cached else "slow path: whole passes"

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 import transformers
+from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.config import ModelConfig
 from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.hostile import check_config, check_finite, check_size
 from memloc.models.names import ModelSource
 
 
@@ -59,12 +59,7 @@ def load_classifier(
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     if source.revision:
         options |= {"revision": source.revision, "local_files_only": source.offline}
-    # The config alone first: it is where errors, and hostile numbers, show before they cost.
-    with _in_words("config", source):
-        check_config(source, options)
-    plain = _load_part("config", AutoConfig, source, options)
-    with _in_words("config", source), quiet():
-        check_size(plain, source, config.trust_remote_code)
+    _load_part("config", AutoConfig, source, options)  # where most errors show, at little cost
     tokenizer = _load_part("tokeniser", AutoTokenizer, source, options)
     head: dict[str, Any] = {} if n_labels is None else {"num_labels": n_labels}
     if labels is not None:
@@ -99,6 +94,21 @@ def load_classifier(
         model.get_input_embeddings().weight.shape[0],
     )
     return Classifier(blocks, codec, fresh)
+
+
+def check_finite(model: nn.Module, name: str) -> None:
+    """Refuse weights that are not numbers.
+
+    Raises:
+        ModelError: Naming the first.
+    """
+    for key, tensor in model.named_parameters():
+        # A sum needs no memory, and is finite if all are; only a suspect is looked at closely.
+        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
+            raise ModelError(
+                f"{key!r} in the weights of {name!r} has NaN or infinite values; the checkpoint is "
+                "damaged, so get or save it again"
+            )
 
 
 def _check_loaded(
@@ -225,8 +235,10 @@ def _in_words(what: str, source: ModelSource) -> Iterator[None]:
     except Exception as error:  # damaged files make the libraries raise almost anything
         if "trust_remote_code" in str(error):
             raise ModelError(
-                f"model {source.name!r} brings code of its own, which is run only if you pass "
-                "--trust-remote-code"
+                f"model {source.name!r} brings code of its own, which runs only if you allow it",
+                setting="model.trust_remote_code",
+                value=False,
+                remedy="switch it on if you trust the model",
             ) from None
         if type(error).__name__ == "UnpicklingError":
             raise ModelError(

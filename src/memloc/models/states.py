@@ -153,7 +153,9 @@ class StateCache:
         except OSError as error:
             raise StoreError(
                 f"no room for {text.size(size)} of states in {str(self.folder)!r}: "
-                f"{error.strerror or error}; free some space or allow more with --cache-memory"
+                f"{error.strerror or error}",
+                setting="engine.cache_memory",
+                remedy="free some space or allow more memory",
             ) from None
         return torch.from_numpy(array)
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 import copy
 import functools
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +22,7 @@ from torch.func import functional_call
 
 from memloc.config import Unit
 from memloc.errors import ModelError
+from memloc.models.intercept import Interceptor
 
 if TYPE_CHECKING:
     from memloc.models.blocks import BlockModel
@@ -67,10 +67,7 @@ def mixed_block(own: nn.Module, other: nn.Module, unit: Unit) -> nn.Module:
         ModelError: If the block does not run its own code.
     """
     if "forward" in vars(own):  # it would run the block it was made for, not this one
-        raise ModelError(
-            f"parts of {type(own).__name__} cannot be exchanged, as something has replaced its "
-            "forward; use --unit layer"
-        )
+        raise _impossible(unit, f"something has replaced the forward of {type(own).__name__}")
     mixed = copy.copy(own)
     for name, value in vars(own).items():
         if isinstance(value, dict):  # modules, parameters, hooks: they must not be those of `own`
@@ -101,14 +98,13 @@ def mixed_stack(own: BlockModel, other: BlockModel, unit: Unit) -> list[nn.Modul
     if unit == "layer":
         return list(other.stack)
     if own.unit_problem is not None:
-        raise ModelError(f"--unit {unit} is not possible: {own.unit_problem}; use --unit layer")
+        raise _impossible(unit, own.unit_problem)
     mixed = [
         mixed_block(mine, theirs, unit) for mine, theirs in zip(own.stack, other.stack, strict=True)
     ]
     if other.before_use is not None:
         for layer, block in enumerate(mixed, start=1):
-            fetch = functools.partial(other.before_use, layer)
-            block.__dict__["forward"] = _after(fetch, block.forward)
+            Interceptor.of(block).before = functools.partial(other.before_use, layer)
     _check(own, other, unit, mixed)
     return mixed
 
@@ -139,19 +135,13 @@ def _check(own: BlockModel, other: BlockModel, unit: Unit, mixed: list[nn.Module
             with own.swapped({layer: mixed[layer - 1]}):
                 found = own.logits(batch)
             if not torch.equal(found, expected):
-                raise ModelError(
-                    f"--unit {unit} is not possible: layer {layer} of "
-                    f"{type(own.model).__name__} does not run the parts it has; use --unit layer"
-                )
-
-
-def _after(first: Callable[[], None], forward: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        first()
-        return forward(*args, **kwargs)
-
-    return functools.wraps(forward)(run)
+                name = type(own.model).__name__
+                raise _impossible(unit, f"layer {layer} of {name} does not run the parts it has")
 
 
 def _has_parameters(module: nn.Module) -> bool:
     return next(module.parameters(), None) is not None
+
+
+def _impossible(unit: Unit, why: str) -> ModelError:
+    return ModelError(why, setting="windows.unit", value=unit, remedy="analyse whole layers")
