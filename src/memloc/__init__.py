@@ -20,9 +20,8 @@ from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
     from memloc.api import analyses
-    from memloc.api.localising import localise
+    from memloc.api.in_memory import localise, prepare
     from memloc.api.parts import fine_tune, perturb
-    from memloc.api.prepared import prepare
     from memloc.api.result import Result, load
     from memloc.api.running import run
     from memloc.config import Data, Generalisation, Model, Training, Windows
@@ -65,9 +64,9 @@ _WHERE = {
     "analyses": "memloc.api.analyses",
     "fine_tune": "memloc.api.parts",
     "load": "memloc.api.result",
-    "localise": "memloc.api.localising",
+    "localise": "memloc.api.in_memory",
     "perturb": "memloc.api.parts",
-    "prepare": "memloc.api.prepared",
+    "prepare": "memloc.api.in_memory",
     "run": "memloc.api.running",
 }
 """The module of each public name; a module has its own name as its last part."""

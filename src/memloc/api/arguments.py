@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,10 @@ from memloc.errors import MISSING, ConfigError, MemlocError
 
 if TYPE_CHECKING:
     from memloc.engine.progress import Progress
+    from memloc.techniques import Technique
 
+Techniques = str | Iterable["str | Technique"] | Mapping[str, Mapping[str, Any]]
+"""Names, technique objects, or settings by name."""
 _ARGUMENTS = {"data.task": "task", "model.name": "model", "model.pair_format": "pairs"}
 """Settings that are arguments of their own; all others are called like their group."""
 

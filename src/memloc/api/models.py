@@ -1,4 +1,4 @@
-"""Models in memory: found inside their wrappers, opened as they are, and compared."""
+"""Models and tokenisers in memory: found inside their wrappers, opened as they are, compared."""
 
 from __future__ import annotations
 
@@ -6,13 +6,26 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import torch
 from torch import nn
 
-from memloc.errors import ModelError
+from memloc.config import Model, PairFormat
+from memloc.data.encode import Encoded, TextCodec
+from memloc.engine.given import CLASSES, check_fit, comparable
+from memloc.engine.plan import FROZEN_SEED
+from memloc.errors import MemlocError, ModelError
 from memloc.models.blocks import BlockModel
+from memloc.models.load import (
+    agree_on_padding,
+    length_limit,
+    load_classifier,
+    separator_of,
+    set_padding,
+)
+from memloc.models.names import resolve
 
 
 def unwrap(model: Any, role: str) -> nn.Module:
@@ -103,51 +116,27 @@ def adapter_parameters(model: nn.Module) -> set[str]:
     return found
 
 
-def class_names(model: BlockModel) -> list[str]:
-    """In the order of the outputs."""
-    config: Any = model.model.config
-    return [str(config.id2label.get(index, index)) for index in range(int(config.num_labels))]
-
-
 def dtype_of(model: BlockModel) -> torch.dtype:
     """Of the first layer's weights; adapters may have another."""
     layers = dict(model.model.named_parameters())
     return layers[model.groups.blocks[0][0]].dtype
 
 
-def check_fit(one: BlockModel, other: BlockModel, role: str, *, same_classes: bool = True) -> None:
+def check_role(own: BlockModel, other: BlockModel, role: str) -> None:
     """Layers of `other`, called `role`, can take the place of those of `memorised`.
 
     Raises:
         ModelError: Naming the first difference.
     """
-    mine, theirs = _shapes(one), _shapes(other)
-    facts: dict[str, tuple[Any, Any]] = {
-        "architecture": (type(one.model).__name__, type(other.model).__name__),
-        "number of layers": (one.n_layers, other.n_layers),
-        "number of classes": (len(class_names(one)), len(class_names(other))),
-    }
-    if same_classes:
-        facts["list of classes (id2label)"] = (class_names(one), class_names(other))
-        facts["precision"] = (dtype_of(one), dtype_of(other))
-    facts["device"] = (one.device, other.device)
-    for name in mine:
-        if name in theirs:  # adapters and what they wrap have other names
-            facts[f"shape of {name}"] = (mine[name], theirs[name])
-    for what, (ours, given) in facts.items():
-        if ours != given:
-            remedy = {
-                "device": "move both to the same device",
-                "precision": "convert one of them, such as with .float()",
-            }.get(what, "give models that were fine-tuned from the same one on the same classes")
-            raise ModelError(
-                f"the models do not fit each other: {what} is {ours} in memorised but {given} in "
-                f"{role}; {remedy}"
-            )
-
-
-def _shapes(model: BlockModel) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(p.shape) for name, p in model.model.named_parameters()}
+    mine, theirs = comparable(own), comparable(other)
+    shared = mine.keys() & theirs.keys()  # adapters and what they wrap have other names
+    mine, theirs = ({k: v for k, v in facts.items() if k in shared} for facts in (mine, theirs))
+    mine["device"], theirs["device"] = own.device, other.device
+    if role == "pretrained":  # it has a head of its own, and may be in another precision
+        theirs[CLASSES] = mine[CLASSES]
+    else:
+        mine["precision"], theirs["precision"] = dtype_of(own), dtype_of(other)
+    check_fit(mine, theirs, "memorised", role)
 
 
 def load_pretrained(
@@ -158,12 +147,7 @@ def load_pretrained(
     Raises:
         ModelError: If it cannot be loaded.
     """
-    from memloc.config import ModelConfig
-    from memloc.engine.plan import FROZEN_SEED
-    from memloc.models.load import load_classifier
-    from memloc.models.names import resolve
-
-    config = ModelConfig.make(name=str(name), blocks=blocks)
+    config = Model(name=str(name), blocks=blocks)
     return load_classifier(
         resolve(config),
         config,
@@ -172,3 +156,98 @@ def load_pretrained(
         device=device,
         max_tokens=max_tokens,
     ).blocks
+
+
+def make_codec(tokenizer: Any, model: BlockModel, max_tokens: int) -> TextCodec:
+    """The tokeniser, used for this model; sets padding ids, see `restored`.
+
+    Raises:
+        ModelError: If it is no tokeniser, or has no token to pad with.
+    """
+    if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
+        raise ModelError(
+            f"tokenizer is of type {type(tokenizer).__name__}; give the model's tokeniser, from "
+            "AutoTokenizer.from_pretrained"
+        )
+    whole: Any = model.model
+    pad_id = agree_on_padding(whole, tokenizer, "tokenizer")
+    return TextCodec(
+        tokenizer,
+        separator_of(tokenizer, whole.config),
+        pad_id,
+        min(max_tokens, length_limit(tokenizer, whole)),
+        whole.get_input_embeddings().weight.shape[0],
+    )
+
+
+def ensure_padding(model: nn.Module, tokenizer: Any) -> None:
+    """A model that knows no padding token gets the tokeniser's, so that it can be examined."""
+    config = _text_config(model)
+    token = getattr(tokenizer, "pad_token_id", None)
+    if token is None:
+        token = getattr(tokenizer, "eos_token_id", None)
+    if config is not None and getattr(config, "pad_token_id", None) is None and token is not None:
+        set_padding(model, int(token))
+
+
+def padding_caution(model: nn.Module, tokenizer: Any) -> str | None:
+    """A sentence if model and tokeniser pad with different tokens.
+
+    That alone is no error: what is padding is masked, and the model's token is taken for both
+    (`agree_on_padding`). Padding with the end of text, as decoders do, is said nothing about. But
+    tokenisers of other models pad with other tokens too.
+    """
+    config = _text_config(model)
+    theirs, ours = getattr(config, "pad_token_id", None), getattr(tokenizer, "pad_token_id", None)
+    if theirs is None or ours is None or theirs in (ours, getattr(tokenizer, "eos_token_id", None)):
+        return None
+    if not 0 <= theirs < config.vocab_size:  # no token at all, so that the tokeniser's is taken
+        return None
+    known_as = tokenizer.convert_ids_to_tokens(theirs)
+    return (
+        f"The config of memorised pads with token {theirs}, tokenizer (which calls that one "
+        f"{known_as!r}) with token {ours} ({tokenizer.pad_token!r}); "
+        "if the model was trained with another tokeniser, these results mean nothing."
+    )
+
+
+def check_words(encoded: Encoded, tokenizer: Any) -> None:
+    """Most of the texts must be known to the tokeniser.
+
+    Raises:
+        ModelError: If more than half of their tokens are the one for what is unknown.
+    """
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    special = {
+        getattr(tokenizer, f"{name}_token_id", None) for name in ("bos", "eos", "sep", "pad", "cls")
+    }
+    if unknown is None or unknown in special:  # then it does not tell what is unknown
+        return
+    others = [token for token in {*special, *tokenizer.all_special_ids} if token != unknown]
+    tokens = np.array([token for row in encoded.rows for token in row["input_ids"]])
+    words = tokens[~np.isin(tokens, [token for token in others if token is not None])]
+    share = float((words == unknown).mean()) if len(words) else 0.0
+    if share > 0.5:
+        raise ModelError(
+            f"{share:.0%} of the tokens of the texts are unknown to tokenizer "
+            f"({tokenizer.unk_token}); give the tokeniser that the model was trained with, and "
+            "texts that it knows"
+        )
+
+
+def check_pairs(pairs: Any) -> None:
+    """How two texts are encoded.
+
+    Raises:
+        MemlocError: If there is no such way.
+    """
+    ways = get_args(PairFormat)
+    if pairs not in ways:
+        raise MemlocError(
+            f"pairs {pairs!r:.40} is not possible; give {' or '.join(map(repr, ways))}"
+        )
+
+
+def _text_config(model: nn.Module) -> Any:
+    config: Any = getattr(model, "config", None)
+    return config.get_text_config() if hasattr(config, "get_text_config") else config

@@ -11,10 +11,16 @@ import pandas as pd
 from torch import nn
 
 from memloc.api.arguments import COLUMNS, checked_seed, progress_of, spoken
-from memloc.api.models import open_model, unwrap
+from memloc.api.models import (
+    check_pairs,
+    check_words,
+    ensure_padding,
+    make_codec,
+    open_model,
+    unwrap,
+)
+from memloc.api.restored import own_settings, restored
 from memloc.api.tabular import Data, as_frame, listed
-from memloc.api.tokenisers import check_pairs, check_words, ensure_padding, make_codec
-from memloc.api.untouched import own_settings, untouched
 from memloc.config import Dtype, PairFormat, TrainingConfig
 from memloc.data import noise as noise_of
 from memloc.data.encode import encode
@@ -140,7 +146,7 @@ def fine_tune(
                 "fine_tune would train them; merge adapters, or set requires_grad, before"
             )
         device = next(inner.parameters()).device
-        with untouched([inner], tokenizer), own_settings(device):
+        with restored([inner], tokenizer), own_settings(device):
             ensure_padding(inner, tokenizer)
             opened = open_model(inner, "model", blocks)
             codec = make_codec(tokenizer, opened, max_tokens)

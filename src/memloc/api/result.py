@@ -15,22 +15,11 @@ import pandas as pd
 from memloc.api.arguments import path_of, spoken
 from memloc.errors import MemlocError, StoreError, suggest
 from memloc.results.folders import ResultsError, check_folder, damaged, look_through, write_results
-from memloc.tables import ARTEFACTS
+from memloc.tables import ARTEFACTS, EXAMPLES, WINDOWS
 
 if TYPE_CHECKING:
     from memloc.api.plots import Plots
 
-EMPTY: dict[str, dict[str, str]] = {
-    "windows": {
-        **{"technique": "str", "first_layer": "int64", "last_layer": "int64", "size": "int64"},
-        **{"noisy_error": "float64", "clean_error": "float64"},
-    },
-    "examples": {
-        **{"technique": "str", "example": "int64", "memorised": "bool"},
-        **{"smallest_window": "Int64", "first_layer": "Int64", "last_layer": "Int64"},
-    },
-}
-"""Columns of tables that no technique may have filled."""
 NO_OLD_CLASS = (
     "suspects do not say which labels are correct, so examples have no old class to leave"
 )
@@ -67,12 +56,12 @@ class Result:
     @property
     def windows(self) -> pd.DataFrame:
         """Errors by window: technique, first_layer, last_layer, size, noisy_error, clean_error."""
-        return self.tables["windows"] if "windows" in self.tables else _empty("windows")
+        return self.tables["windows"] if "windows" in self.tables else WINDOWS.empty()
 
     @property
     def examples(self) -> pd.DataFrame:
         """Noisy examples, their texts and labels, and the smallest window that undoes each."""
-        return self.tables["examples"] if "examples" in self.tables else _empty("examples")
+        return self.tables["examples"] if "examples" in self.tables else EXAMPLES.empty()
 
     def table(self, name: str) -> pd.DataFrame:
         """A table by its name, such as 'probes'.
@@ -191,19 +180,15 @@ class Result:
 
     def __repr__(self) -> str:
         """The findings in a few lines."""
-        from memloc.api.shown import as_text
+        from memloc.api.result_repr import as_text
 
         return as_text(self)
 
     def _repr_html_(self) -> str:
         """A table and a chart, for notebooks."""
-        from memloc.api.shown import as_html
+        from memloc.api.result_repr import as_html
 
         return as_html(self)
-
-
-def _empty(name: str) -> pd.DataFrame:
-    return pd.DataFrame({c: pd.Series(dtype=kind) for c, kind in EMPTY[name].items()})
 
 
 def _as_json(summary: dict[str, Any], settings: dict[str, Any]) -> tuple[Any, Any]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from memloc import config
-from memloc.api.arguments import group_of, path_of, progress_of, spoken
+from memloc.api.arguments import Techniques, group_of, path_of, progress_of, spoken
 from memloc.api.result import Result
 from memloc.api.tabular import Data, as_frame, run_table
 from memloc.config import Columns, Device, Engine, Generalisation, Model, Training, Windows
@@ -18,10 +18,7 @@ from memloc.engine.progress import Progress
 from memloc.errors import DataError, StoreError
 
 if TYPE_CHECKING:
-    from memloc.techniques import Technique
-
-Techniques = str | Iterable["str | Technique"] | Mapping[str, Mapping[str, Any]]
-"""Names, technique objects, or settings by name."""
+    pass
 
 
 def run(

@@ -405,6 +405,13 @@ class TableParts:
             if self.experiment in (("run", "localise") if schema is None else schema.of):
                 self.add(name, artefact.table(file), **front)
 
+    def add_texts(self, examples: pd.DataFrame, labels: Sequence[str]) -> None:
+        """Put texts and the names of labels beside the findings on examples."""
+        found = self.parts.get("examples", [])
+        self.parts |= (
+            {"examples": [with_texts(p, examples, labels) for p in found]} if found else {}
+        )
+
     def joined(self) -> dict[str, pd.DataFrame]:
         """All tables; what is declared for them is checked."""
         found = {
@@ -449,10 +456,7 @@ def collect(
                 parts.add_result(artefact, seed=jobs.seed)
     for seed, spent in checkpoint_costs(plan, store):
         count(seed, "checkpoints", spent)
-    if "examples" in parts.parts:
-        parts.parts["examples"] = [
-            with_texts(part, task.train, task.labels) for part in parts.parts["examples"]
-        ]
+    parts.add_texts(task.train, task.labels)
     if costs:
         seeds = [row.pop("seed") for row in costs]
         parts.add("costs", pd.DataFrame(costs), seed=seeds)

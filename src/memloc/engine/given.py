@@ -32,7 +32,7 @@ from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import DataError, ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, load_classifier
+from memloc.models.load import load_classifier
 from memloc.models.names import resolve
 from memloc.models.states import predict_logits
 from memloc.techniques import (
@@ -45,6 +45,11 @@ from memloc.techniques import (
 )
 
 ROLES = ("memorised", "original", "near_ceiling", "pretrained")
+CLASSES = "list of class names"
+REMEDIES = {
+    "device": "move both to the same device",
+    "precision": "convert one of them, such as with .float()",
+}
 
 
 @dataclass(frozen=True)
@@ -193,55 +198,74 @@ def prepare(config: Localisation, progress: Progress, device: str) -> PreparedGi
     encoded = encode(noisy, first.codec, config.model.pair_format)
     answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
     task = Task(data.stem, "own", tuple(class_names(first.blocks)), examples, examples.iloc[:0])
-    facts, unit_problem = _Facts.of(first), first.blocks.unit_problem
+    facts, unit_problem = comparable(first.blocks), first.blocks.unit_problem
+    vocabulary = first.codec.tokenizer.get_vocab()
     del first  # models are large: one at a time
     for role in ("original", "near_ceiling", "pretrained"):
         if role in models:
-            new_head = role == "pretrained"
-            n_labels = len(facts.class_names) if new_head else None
-            other = models[role]
-            theirs = _Facts.of(
-                load_classifier(
-                    resolve(other), other, n_labels=n_labels, max_tokens=training.max_tokens
-                )
+            other, new_head = models[role], role == "pretrained"
+            theirs = load_classifier(
+                resolve(other),
+                other,
+                n_labels=len(task.labels) if new_head else None,
+                max_tokens=training.max_tokens,
             )
-            check_fit(facts, theirs, config.memorised, other.name, compare_names=not new_head)
+            ignored = {CLASSES: facts[CLASSES]} if new_head else {}
+            check_fit(facts, comparable(theirs.blocks) | ignored, config.memorised, other.name)
+            if theirs.codec.tokenizer.get_vocab() != vocabulary:
+                raise ModelError(
+                    f"the tokenisers of {config.memorised!r} and {other.name!r} have different "
+                    "vocabularies",
+                    remedy="give models that were fine-tuned from the same one",
+                )
     explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
-    chosen_windows(facts.n_layers, config.windows.sizes)
+    chosen_windows(int(facts["number of layers"]), config.windows.sizes)
     check_unit(techniques, config.windows.unit, unit_problem)
     return PreparedGiven(
         config,
         techniques,
         broken,
         task,
-        facts.n_layers,
-        facts.architecture,
+        int(facts["number of layers"]),
+        str(facts["architecture"]),
         int((answers == noisy["label"].to_numpy()).sum()),
         explanations,
         unexplained,
     )
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What models must have in common to exchange layers."""
+def comparable(model: BlockModel) -> dict[str, Any]:
+    """What models must have in common to exchange layers, in words."""
+    names = class_names(model)
+    return {
+        "architecture": type(model.model).__name__,
+        "number of layers": model.n_layers,
+        "number of classes": len(names),
+        CLASSES: names,
+        **{f"shape of {name}": tuple(p.shape) for name, p in model.model.named_parameters()},
+    }
 
-    architecture: str
-    n_layers: int
-    class_names: list[str]
-    shapes: dict[str, tuple[int, ...]]
-    vocabulary: dict[str, int]
 
-    @classmethod
-    def of(cls, classifier: Classifier) -> _Facts:
-        blocks = classifier.blocks
-        return cls(
-            type(blocks.model).__name__,
-            blocks.n_layers,
-            class_names(blocks),
-            {key: tuple(value.shape) for key, value in blocks.model.named_parameters()},
-            classifier.codec.tokenizer.get_vocab(),
-        )
+def check_fit(mine: dict[str, Any], theirs: dict[str, Any], name: str, other: str) -> None:
+    """Two models can exchange layers only if they have all of this in common.
+
+    Args:
+        mine: Of one model, see `comparable`.
+        theirs: Of another.
+        name: What to call the one.
+        other: What to call the other.
+
+    Raises:
+        ModelError: Naming the first difference.
+    """
+    for what in mine | theirs:
+        one, two = mine.get(what, "none"), theirs.get(what, "none")
+        if one != two:
+            raise ModelError(
+                f"the models do not fit each other: {what} is {one} in {name!r} but {two} in "
+                f"{other!r}",
+                remedy=REMEDIES.get(what, "give models that were fine-tuned from the same one"),
+            )
 
 
 def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.DataFrame:
@@ -307,33 +331,3 @@ def class_names(model: BlockModel) -> list[str]:
     """In the order of the outputs."""
     config: Any = model.model.config
     return [str(config.id2label.get(index, index)) for index in range(int(config.num_labels))]
-
-
-def check_fit(
-    one: _Facts, other: _Facts, name: str, other_name: str, *, compare_names: bool = True
-) -> None:
-    """Two models can exchange layers only if all their parameters have the same shape.
-
-    Raises:
-        ModelError: Naming the first difference.
-    """
-    facts: dict[str, tuple[Any, Any]] = {
-        "architecture": (one.architecture, other.architecture),
-        "number of layers": (one.n_layers, other.n_layers),
-        "number of classes": (len(one.class_names), len(other.class_names)),
-    }
-    if compare_names:
-        facts["list of class names"] = (one.class_names, other.class_names)
-    for key in one.shapes | other.shapes:
-        facts[f"shape of {key}"] = (one.shapes.get(key, "none"), other.shapes.get(key, "none"))
-    for what, (mine, theirs) in facts.items():
-        if mine != theirs:
-            raise ModelError(
-                f"the models do not fit each other: {what} is {mine} in {name!r} but {theirs} in "
-                f"{other_name!r}; give models that were fine-tuned from the same one"
-            )
-    if one.vocabulary != other.vocabulary:
-        raise ModelError(
-            f"the tokenisers of {name!r} and {other_name!r} have different vocabularies; "
-            "give two models fine-tuned from the same one"
-        )

@@ -21,7 +21,7 @@ _PADDING = "pad_token_id"
 
 
 @contextmanager
-def untouched(models: list[nn.Module], tokenizer: Any = None) -> Iterator[None]:
+def restored(models: list[nn.Module], tokenizer: Any = None) -> Iterator[None]:
     """Afterwards modes, flags, gradients, hooks, layers and padding ids are what they were.
 
     Weights are restored by those who change them (`BlockModel.preserved`).
