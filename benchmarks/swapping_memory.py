@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from memloc.engine.given import Given, GivenModels
 from rich.console import Console
 from rich.table import Table
 from tests.tiny_models import WORDS, save_pair, tiny_tokenizer
@@ -27,6 +26,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from memloc.api.experiments import localise_folders
 from memloc.config import ModelConfig
+from memloc.engine.given import Given, GivenModels
 from memloc.models.blocks import BlockModel
 from memloc.models.check import parameter_counts, swapping_bytes
 

@@ -32,27 +32,34 @@ def hidden_layers(spec: str, n_layers: int, model: str) -> tuple[int, ...]:
     if spec in NAMED:
         if n_layers < 3:
             raise ConfigError(
-                f"--layers {spec} makes no sense for {model!r}, which has {n_layers} "
-                f"layer{'s' * (n_layers > 1)}; a pair hides among at least 3"
+                f"{model!r} has {n_layers} layer{'s' * (n_layers > 1)}, and a pair hides among at "
+                "least 3",
+                setting="layers",
+                value=spec,
             )
         start = {"first": 1, "middle": n_layers // 2, "last": n_layers - 1}[spec]
         return (start, start + 1)
     parts = [part.strip() for part in spec.split("+")]
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
         raise ConfigError(
-            f"--layers {spec!r} is neither first, middle or last nor layers such as 1+2"
+            "it is neither first, middle or last nor layers such as 1+2",
+            setting="layers",
+            value=spec,
         )
     layers = tuple(sorted(int(part) for part in parts))
     for layer in layers:
         if not 1 <= layer <= n_layers:
-            raise ConfigError(
-                f"--layers {spec} is out of range: {model!r} has layers 1 to {n_layers}"
-            )
+            raise ConfigError(f"{model!r} has layers 1 to {n_layers}", setting="layers", value=spec)
     if len(set(layers)) < len(layers):
-        raise ConfigError(f"--layers {spec} names a layer twice; name each layer once")
+        raise ConfigError(
+            "it names a layer twice", setting="layers", value=spec, remedy="name each layer once"
+        )
     if len(layers) == n_layers:
         raise ConfigError(
-            f"--layers {spec} are all layers of {model!r}, which leaves nothing to find; name fewer"
+            f"these are all layers of {model!r}, which leaves nothing to find",
+            setting="layers",
+            value=spec,
+            remedy="name fewer",
         )
     return layers
 

@@ -65,8 +65,9 @@ def chosen_windows(n_layers: int, sizes: Sequence[int] | None) -> tuple[Window, 
     for size in sizes or ():
         if not 1 <= size <= n_layers:
             raise ConfigError(
-                f"--window-sizes {size} is out of range; the model has {n_layers} layers, so "
-                f"windows have 1 to {n_layers} layers"
+                f"the model has {n_layers} layers, so windows have 1 to {n_layers} layers",
+                setting="windows.sizes",
+                value=size,
             )
     windows = all_windows(n_layers)
     return windows if sizes is None else tuple(w for w in windows if w.size in {*sizes, n_layers})

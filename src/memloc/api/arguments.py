@@ -1,11 +1,10 @@
-"""Arguments of functions where the command line has options: how they are read and spoken of."""
+"""Arguments of functions where the command line has options: how they are read and named."""
 
 from __future__ import annotations
 
 import operator
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,55 +21,27 @@ Techniques = str | Iterable["str | Technique"] | Mapping[str, Mapping[str, Any]]
 _ARGUMENTS = {"data.task": "task", "model.name": "model", "model.pair_format": "pairs"}
 """Settings that are arguments of their own; all others are called like their group."""
 
-_OPTION = re.compile(r"(?<![\w-])--([a-z][a-z-]*[a-z])")
-_SWITCHES = {
-    **{name: f"{name}=True" for name in ("undivided", "binarise", "generalisation")},
-    **{"no_explain": "explain=False", "set": "options", "seed": "seed"},
-}
-
-COLUMNS = {f"{role}_column": role for role in ("text", "pair", "label", "original_label")}
-"""Options of the command line that are shorter as arguments, except in `memloc.run`."""
-
-
-def in_words(text: str, names: Mapping[str, str] | None = None) -> str:
-    """A sentence that names options (`--batch-size`) with the arguments they are (`batch_size`).
-
-    Args:
-        text: The sentence.
-        names: Arguments that are not called like their option.
-    """
-    known = {**_SWITCHES, **(names or {})}
-
-    def argument(match: re.Match[str]) -> str:
-        name = match[1].replace("-", "_")
-        return known.get(name, name)
-
-    return _OPTION.sub(argument, text)
+COLUMNS = {f"data.{role}_column": role for role in ("text", "pair", "label", "original_label")}
+"""Settings that are arguments of their own, except in `memloc.run`."""
 
 
 @contextmanager
-def spoken(
-    others: Mapping[str, str] | None = None, names: Mapping[str, str] | None = None
+def as_arguments(
+    names: Mapping[str, str] | None = None, own_files: Collection[str] = ()
 ) -> Iterator[None]:
-    """Errors inside name arguments, not options.
+    """Errors inside name arguments, where the command line has options.
 
     Args:
-        others: Further words and what to say instead; looked at only when there is an error.
-        names: Arguments that are not called like their option.
+        names: Arguments that are not called like their setting.
+        own_files: Files that memloc made, of which the user knows nothing.
     """
     try:
         yield
     except MemlocError as error:
         if error.setting is not None:
-            of_engine = error.setting.removeprefix("engine.")
-            error.setting = _ARGUMENTS.get(error.setting, of_engine)
-            if error.value in (others or {}):
-                error.value = MISSING
-            raise
-        words = in_words(str(error), names)
-        for word, instead in (others or {}).items():
-            words = words.replace(word, instead)
-        error.args = (words, *error.args[1:])
+            own = {**_ARGUMENTS, **(names or {})}
+            error.setting = own.get(error.setting, error.setting.removeprefix("engine."))
+            error.value = MISSING if str(error.value) in own_files else error.value
         raise
 
 

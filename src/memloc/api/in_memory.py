@@ -19,11 +19,10 @@ from memloc.analysis.windows import chosen_windows
 from memloc.api.arguments import (
     COLUMNS,
     Techniques,
+    as_arguments,
     checked_seed,
     group_of,
-    in_words,
     progress_of,
-    spoken,
 )
 from memloc.api.models import (
     adapter_parameters,
@@ -159,7 +158,7 @@ def localise(
         MemlocError: If models, tokeniser and data do not fit each other, or no technique is
             possible.
     """
-    with spoken(names=COLUMNS):
+    with as_arguments(COLUMNS):
         settings_by_name = choose_techniques(techniques, {}, DEFAULT_TECHNIQUES)
         changed = Windows(**group_of(Windows, windows, "windows"))
         chosen, broken = make_usable(settings_by_name)
@@ -185,10 +184,9 @@ def localise(
             explanations, unexplained = _explanations(explain, found, settings_by_name)
             absent = [f"no {name}: {why}" for name, why in skipped.items()]
             for sentence in (*found.cautions, *broken, *absent):
-                shown.note(in_words(sentence))
+                shown.note(sentence)
             tables, failures = _compute(found, [*possible, *explanations], shown)
         noisy = int(found.context.examples["noisy"].sum())
-        skipped = {name: in_words(why) for name, why in skipped.items()}
         findings = Findings(
             "localise",
             "localise",
@@ -212,7 +210,7 @@ def localise(
         summary = summarise(findings)
         left_out = [f"{name.capitalize()} was left out: {why}." for name, why in skipped.items()]
         sentences = (*found.cautions, *summary["caveats"], *left_out)
-        summary["caveats"] = [in_words(words) for words in sentences]
+        summary["caveats"] = list(sentences)
         return Result(tables, summary, findings.settings)
 
 
@@ -223,7 +221,7 @@ def _explanations(
         there = Circumstances(found.context.examples, found.pooling)
         return possible_explanations(explain, there, techniques)
     if explain:
-        raise MemlocError(f"--explain is not possible: {NO_OLD_CLASS}")
+        raise MemlocError(NO_OLD_CLASS, setting="explain", value=True)
     return [], [NO_OLD_CLASS]
 
 
@@ -245,7 +243,7 @@ def _compute(
             try:
                 tables, spent = technique.compute(context, partial(progress.advance, job))
             except MemlocError as error:
-                failures.append(in_words(f"{technique.name} failed: {error}"))
+                failures.append(f"{technique.name} failed: {error}")
                 progress.fail(job, Failure.of(job, error))
                 continue
             progress.finish(job)
@@ -370,7 +368,7 @@ def prepare(
     Raises:
         MemlocError: If models, tokeniser and data do not fit each other.
     """
-    with spoken(names=COLUMNS):
+    with as_arguments(COLUMNS):
         trained = training_of(pretrained, training)
         changed = Windows(**group_of(Windows, windows, "windows"))
         examples = given_examples(data, text, pair, label, original_label, suspects)

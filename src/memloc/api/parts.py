@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import nn
 
-from memloc.api.arguments import COLUMNS, checked_seed, progress_of, spoken
+from memloc.api.arguments import COLUMNS, as_arguments, checked_seed, progress_of
 from memloc.api.models import (
     check_pairs,
     check_words,
@@ -126,7 +126,7 @@ def fine_tune(
     Raises:
         MemlocError: If model and data do not fit, or the loss is not a number.
     """
-    with spoken(names=COLUMNS):
+    with as_arguments(COLUMNS):
         seed = checked_seed(seed)
         check_pairs(pairs)
         config = TrainingConfig.make(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memloc.api.arguments import path_of, spoken
+from memloc.api.arguments import as_arguments, path_of
 from memloc.errors import MemlocError, StoreError, suggest
 from memloc.results.folders import ResultsError, check_folder, damaged, look_through, write_results
 from memloc.tables import ARTEFACTS, EXAMPLES, WINDOWS
@@ -160,7 +160,7 @@ class Result:
 
         self._check_models("a report")
         page = path_of(path, "path")
-        with spoken(names={"out": "path"}):
+        with as_arguments({"out": "path"}):
             if self.folder is None:
                 with tempfile.TemporaryDirectory() as aside:
                     return write_report(self.save(Path(aside) / "result"), page)

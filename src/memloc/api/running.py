@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from memloc import config
-from memloc.api.arguments import Techniques, group_of, path_of, progress_of, spoken
+from memloc.api.arguments import Techniques, as_arguments, group_of, path_of, progress_of
 from memloc.api.result import Result
 from memloc.api.tabular import Data, as_frame, run_table
 from memloc.config import Columns, Device, Engine, Generalisation, Model, Training, Windows
@@ -90,8 +90,8 @@ def run(
     from memloc.api.experiments import run as run_experiment
     from memloc.engine.complete import complete_run
 
-    files: dict[str, str] = {}
-    with spoken(files):
+    own_files: list[str] = []
+    with as_arguments(own_files=own_files):
         engine = Engine(
             runs=path_of(runs, "runs"),
             workers=workers,
@@ -105,11 +105,10 @@ def run(
         given = group_of(config.Data, data, "data")
         columns = {name: given.get(name) for name in Columns.model_fields}
         place, columns, validation_file = _data(task, lists, validation, columns, engine.runs)
-        # The user knows nothing of the files that data in memory are written to.
         if not isinstance(task, str | Path) or place != str(task):
-            files[place] = "task"
+            own_files.append(place)
         if not isinstance(validation, str | Path | None):
-            files[str(validation_file)] = "validation"
+            own_files.append(str(validation_file))
         if validation_file is not None:
             given["validation"] = validation_file
         halves = generalisation

@@ -353,7 +353,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
             auxiliary,
             torch.from_numpy(labels).to(learner.device),
             training.replace(learning_rate=auxiliary_rate),
-            "--aux-rate",
+            "the learning rate of the auxiliary task",
         )
         done = len(auxiliary_accuracy)
         trained = fine_tune(

@@ -131,11 +131,11 @@ def prepare(config: ControlRunConfig, inputs: InputCache, progress: Progress) ->
     main, auxiliary = _data_of_tasks(config)
     tasks, other = [inputs.task(data) for data in main], inputs.task(auxiliary)
     _check_texts(config, tasks, other)
-    _check_names("--tasks", [task.name for task in (*tasks, other)])
+    _check_names("tasks", [task.name for task in (*tasks, other)])
     for task in tasks:
         check_possible(techniques, Circumstances(task.train))
     sources = [inputs.source(one.model) for one in config.models]
-    _check_names("--model", [source.name for source in sources])
+    _check_names("model.name", [source.name for source in sources])
     data = {inputs.task(one).name: one for one in (*main, auxiliary)}
     return PreparedControl(config, techniques, broken, data, other.name, sources)
 
@@ -148,13 +148,21 @@ def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConf
     """
     for name in config.held_back:
         if name not in config.tasks:
-            raise ConfigError(f"--held-back {name} is not among --tasks {','.join(config.tasks)}")
+            raise ConfigError(
+                f"it is not among the tasks {', '.join(config.tasks)}",
+                setting="held_back",
+                value=name,
+            )
     if set(config.held_back) >= set(config.tasks):
-        raise ConfigError("--held-back leaves no task to score the techniques on; name fewer")
+        raise ConfigError(
+            "no task is left to score the techniques on", setting="held_back", remedy="name fewer"
+        )
     if config.auxiliary in config.tasks:
         raise ConfigError(
-            f"--aux-task {config.auxiliary} is among --tasks too; a task cannot be its own "
-            "auxiliary, so choose another"
+            "it is among the tasks too, and a task cannot be its own auxiliary",
+            setting="auxiliary",
+            value=config.auxiliary,
+            remedy="choose another",
         )
 
     def of_task(name: str, limit: int | None) -> DataConfig:
@@ -179,12 +187,14 @@ def _check_texts(config: ControlRunConfig, tasks: Sequence[Task], auxiliary: Tas
     for task in tasks:
         if len(texts & set(task.train["text"])) > len(texts) / 2:
             raise ConfigError(
-                f"--aux-task {config.auxiliary} has the same texts as {task.name!r}; choose "
-                "another auxiliary task"
+                f"it has the same texts as {task.name!r}",
+                setting="auxiliary",
+                value=config.auxiliary,
+                remedy="choose another auxiliary task",
             )
 
 
-def _check_names(flag: str, names: Sequence[str]) -> None:
+def _check_names(setting: str, names: Sequence[str]) -> None:
     """Results are told apart by name.
 
     Raises:
@@ -193,8 +203,9 @@ def _check_names(flag: str, names: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(
-                f"{flag} names {name!r} twice, and results could not be told apart; rename one, or "
-                "leave it out"
+                f"{name!r} is named twice, and results could not be told apart",
+                setting=setting,
+                remedy="rename one, or leave it out",
             )
 
 

@@ -26,7 +26,9 @@ def pick_device(device: Device) -> str:
     if device == "auto":
         return next((name for name, available in there.items() if available), "cpu")
     if not there[device]:
-        raise ConfigError(f"device {device!r} is not available on this machine; use --device auto")
+        raise ConfigError(
+            "it is not available on this machine", setting="device", value=device, remedy="use auto"
+        )
     return device
 
 

@@ -278,7 +278,7 @@ def prepare(config: Run, inputs: InputCache, progress: Progress) -> PreparedRun:
         progress.note(sentence)
     task = inputs.task(config.data)
     if config.data.binarise and not task.binarised:
-        progress.note(f"{task.name!r} has two classes anyway, so --binarise changes nothing")
+        progress.note(f"{task.name!r} has two classes anyway, so there is nothing to binarise")
         # The result is that of a run without it, and must not pass for a binarised one.
         config = config.replace(data=config.data.replace(binarise=False))
     source = inputs.source(config.model)

@@ -94,7 +94,7 @@ def cost_words(
     weights = 4 * facts["trained_parameters"] * kept
     return (
         f"{epochs} checkpoints are about {work} the rest of this run, and their weights take about "
-        f"{text.size(weights)}; a smaller number for --checkpoints costs less"
+        f"{text.size(weights)}; fewer checkpoints cost less"
     )
 
 

@@ -51,7 +51,7 @@ def write_plan(folder: Path, jobs: Sequence[Job], about: dict[str, Any] | None =
     except OSError as error:
         raise StoreError(
             f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
-            "another folder with --runs DIR"
+            "another folder for the results"
         ) from None
     finally:
         with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ from memloc.engine.progress import Progress, Silent
 from memloc.engine.status import Journal, StatusFile
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.sweep_config import Sweep, SweepCell
-from memloc.errors import MemlocError, StoreError, suggest
+from memloc.errors import MemlocError, StoreError, nearest
 
 CONTROL = "control"
 """What the control benchmark is called among the cells."""
@@ -57,7 +57,9 @@ def select(sweep: Sweep, pattern: str) -> Sweep:
     benchmark = sweep.control if fnmatch.fnmatchcase(CONTROL, pattern) else None
     if not cells and benchmark is None:
         all_names = [*dict.fromkeys(names), *([CONTROL] if sweep.control else [])]
-        raise MemlocError(f"--only {pattern} fits no cell{suggest(pattern, all_names)}")
+        raise MemlocError(
+            "it fits no cell", setting="only", value=pattern, remedy=nearest(pattern, all_names)
+        )
     return replace(sweep, cells=cells, control=benchmark)
 
 
@@ -320,7 +322,7 @@ def _write(path: Path, text: str) -> None:
     except OSError as error:
         raise StoreError(
             f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
-            "another folder with --runs DIR"
+            "another folder for the results"
         ) from None
     finally:
         draft.unlink(missing_ok=True)

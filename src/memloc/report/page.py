@@ -62,17 +62,25 @@ def write_report(folder: Path, out: Path | None = None, check: Check | None = No
     except OSError as error:
         aside.unlink(missing_ok=True)
         raise ResultsError(
-            f"cannot write {str(place)!r}: {error.strerror or error}; give another file with --out"
+            f"cannot write {str(place)!r}: {error.strerror or error}; give another file"
         ) from None
     return place
 
 
 def _check_place(out: Path) -> None:
     if out.is_dir():
-        raise ResultsError(f"--out {str(out)!r} is a folder; give a file, such as report.html")
+        raise ResultsError(
+            "it is a folder",
+            setting="out",
+            value=str(out),
+            remedy="give a file, such as report.html",
+        )
     if not out.absolute().parent.is_dir():
         raise ResultsError(
-            f"there is no folder {str(out.parent)!r} for --out {str(out)!r}; create it first"
+            f"there is no folder {str(out.parent)!r}",
+            setting="out",
+            value=str(out),
+            remedy="create it first",
         )
 
 

@@ -228,7 +228,7 @@ def _alone(
 ) -> list[str]:
     """Which of these runs have no twin among the others."""
     alone = [name for name in runs if name not in others]
-    return [f"Only {with_or_without} --binarise: {_listed(alone)}."] if alone else []
+    return [f"Only {with_or_without} binarising: {_listed(alone)}."] if alone else []
 
 
 def _weak(partners: dict[Name, RunFolder], with_or_without: str) -> list[str]:
@@ -239,7 +239,7 @@ def _weak(partners: dict[Name, RunFolder], with_or_without: str) -> list[str]:
         if isinstance(share, int | float) and share < WELL_MEMORISED:
             weak.append(name)
     words = f"Less than {WELL_MEMORISED:.0%} of the noisy labels were memorised {with_or_without}"
-    return [f"{words} --binarise: {_listed(weak)}."] if weak else []
+    return [f"{words} binarising: {_listed(weak)}."] if weak else []
 
 
 def _without_common_seed(pairs: pd.DataFrame) -> list[str]:

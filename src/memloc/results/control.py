@@ -123,7 +123,7 @@ def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
             f"{len(weak)} of {summary['trainings']['trained']} trainings did not get above "
             f"{about['learned_at']:g} accuracy on their labels (lowest: {lowest['task']}, "
             f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
-            "be found. Try more --epochs or --attempts."
+            "be found. Try more epochs or attempts."
         )
     part = PARTS.get(about["unit"])
     if part:

@@ -146,7 +146,9 @@ def choose_group(groups: Sequence[Group], number: int | None) -> int:
         return 1
     if not 1 <= number <= len(groups):
         there = "is only group 1" if len(groups) == 1 else f"are groups 1 to {len(groups)}"
-        raise ResultsError(f"--group {number} does not exist; there {there}")
+        raise ResultsError(
+            "it does not exist", setting="group", value=number, remedy=f"there {there}"
+        )
     return number
 
 

@@ -17,7 +17,7 @@ SWAPPED = {"bottom_swapped": "bottom", "top_swapped": "top"}
 """Models with half of their layers swapped, by the half."""
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
-NO_FIT = "parts of two models need not fit each other, so compare with --unit layer"
+NO_FIT = "parts of two models need not fit each other, so compare with whole layers"
 """Why parts may lose clean labels."""
 FEW = 20
 """Fewer noisy examples than this make coarse numbers."""
@@ -209,15 +209,15 @@ def caveats(summary: dict[str, Any]) -> list[str]:
     memorised = summary["memorised_share"]
     if memorised < MEMORISED:
         remedy = (
-            "train for more --epochs or with a higher --learning-rate"
+            "train for more epochs or with a higher learning rate"
             if training
-            else "check that --memorised and --original were not exchanged"
+            else "check that the two models were not exchanged"
         )
         found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
     if training and (training["original_accuracy"] or 1.0) < LEARNED:
         found.append(
             f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
-            "them; train for more --epochs."
+            "them; train for more epochs."
         )
     for name, result in summary["methods"].items():
         technique = installed(name)
@@ -242,13 +242,13 @@ def caveats(summary: dict[str, Any]) -> list[str]:
     if early and unreached:
         found.append(
             "Training never passed the accuracy that marks θ_M1, so the model at its end was used "
-            f"for {listed(early)}; train for more --epochs."
+            f"for {listed(early)}; train for more epochs."
         )
     if early and summary.get("near_ceiling_known") is False:
         found.append(
             f"The model at the end of training was used for {listed(early)}, as θ_M1 was not "
-            "given; give the checkpoint of the epoch that first knew all labels with "
-            "--near-ceiling."
+            "given; give the checkpoint of the epoch that first knew all labels as the model near "
+            "its ceiling."
         )
     for name, result in summary["methods"].items():
         failed = result.get("failed_windows")

@@ -28,7 +28,7 @@ class Lesson:
         learner: The model with its inputs.
         labels: What it should answer.
         config: Settings.
-        remedy: The option that lowers the learning rate, for error messages.
+        rate: What the learning rate is called in error messages.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Lesson:
         learner: Trainee,
         labels: Tensor,
         config: TrainingConfig,
-        remedy: str = "--learning-rate",
+        rate: str = "the learning rate",
     ) -> None:
-        self.learner, self.labels, self.config, self.remedy = learner, labels, config, remedy
+        self.learner, self.labels, self.config, self.rate = learner, labels, config, rate
         self.parameters = list(learner.trainable().values())
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
@@ -63,7 +63,7 @@ class Lesson:
         if not np.isfinite(loss):
             raise TrainingFailed(
                 f"the loss became {loss} in epoch {epoch} at learning rate "
-                f"{self.config.learning_rate:g}; lower it with {self.remedy}"
+                f"{self.config.learning_rate:g}; lower {self.rate}"
             )
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()

@@ -166,7 +166,9 @@ def train_on_part(
     part = Encoded([encoded.rows[row] for row in rows], encoded.pad_id)
     learner = WholeModel(model, part, Encoded([], encoded.pad_id))
     answers = torch.from_numpy(labels[inside]).to(learner.device)
-    for _ in train_epochs(learner, answers, config, seed, report, "--split-rate", resume):
+    for _ in train_epochs(
+        learner, answers, config, seed, report, "the learning rate on halves", resume
+    ):
         pass
     return predict_logits(model, encoded, config.dtype)
 
@@ -177,7 +179,7 @@ def train_epochs(
     config: TrainingConfig,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
-    remedy: str = "--learning-rate",
+    rate: str = "the learning rate",
     resume: ResumePoint | None = None,
 ) -> Iterator[list[float]]:
     """Train; after each epoch yield the loss of each of its steps.
@@ -189,7 +191,7 @@ def train_epochs(
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    lesson = Lesson(learner, labels, config, remedy)
+    lesson = Lesson(learner, labels, config, rate)
     for losses in train_together([lesson], seed, report, resume):
         yield losses[0]
 
@@ -250,7 +252,7 @@ def _evaluate(
     if not (np.isfinite(train).all() and np.isfinite(validation).all()):
         raise TrainingFailed(
             f"the model answers with NaN or infinite logits after epoch {epoch} at learning rate "
-            f"{config.learning_rate:g}; lower it with --learning-rate"
+            f"{config.learning_rate:g}; lower the learning rate"
         )
     splits = {
         "train": (train, data.labels),

@@ -103,8 +103,8 @@ class WindowLearner:
                 logits = self._logits(rows[places])
                 if not torch.isfinite(logits).all():
                     raise TrainingFailed(
-                        "the retrained model answers with NaN or infinite logits; lower "
-                        "--learning-rate"
+                        "the retrained model answers with NaN or infinite logits; lower the "
+                        "learning rate"
                     )
                 predicted[places] = logits.argmax(dim=-1).cpu().numpy()
         return predicted

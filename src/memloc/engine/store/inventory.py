@@ -68,8 +68,8 @@ def open_store(runs: Path) -> Store:
     root = runs / "store"
     if not root.is_dir():
         raise StoreError(
-            f"there is no store in {str(runs)!r}; give the folder that `memloc run` wrote to with "
-            "--runs DIR"
+            f"there is no store in {str(runs)!r}",
+            remedy="give the folder that `memloc run` wrote to",
         )
     return Store(root)
 

@@ -251,7 +251,7 @@ class Store:
         except (OSError, SafetensorError) as error:
             raise StoreError(
                 f"cannot write to {str(self.root)!r}: {getattr(error, 'strerror', None) or error}; "
-                "free some space or choose another folder with --runs DIR"
+                "free some space or choose another folder for the results"
             ) from None
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -301,7 +301,7 @@ class Store:
         except OSError as error:
             raise StoreError(
                 f"cannot write to {str(self.root)!r}: {error.strerror or error}; "
-                "choose another folder with --runs DIR"
+                "choose another folder for the results"
             ) from None
 
     def sweep_leftovers(self) -> None:
