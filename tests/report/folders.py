@@ -27,7 +27,14 @@ from memloc.analysis.windows import (
     undoing_table,
 )
 from memloc.api.experiments import keep
-from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import (
+    DataConfig,
+    GivenData,
+    Localisation,
+    ModelConfig,
+    RunConfig,
+    TrainingConfig,
+)
 from memloc.data.task import Task
 from memloc.engine.experiment import Findings, describe, with_texts
 from memloc.techniques import make_usable
@@ -142,11 +149,8 @@ def write_full_localised(runs: Path, name: str = "localised", **settings: Any) -
     for file in there.glob("*.parquet"):
         pd.read_parquet(file).drop(columns="seed").to_parquet(file, index=False)
     change_summary(there, task=None, training=None, scores=None, generalisation=None, seeds=None)
-    own = {
-        **{"memorised": "a", "original": "b", "pretrained": None, "near_ceiling": None},
-        **{"data": "texts.csv", "pairs": "native", "seed": 1, "methods": ["swapping"]},
-    }
-    (there / "settings.json").write_text(json.dumps(own))
+    own = Localisation(memorised="a", original="b", data=GivenData(file="texts.csv"))
+    (there / "settings.json").write_text(own.model_dump_json())
     return there
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from memloc.report.figures.data import read_figure_data
 from memloc.report.figures.results import draw_over_time
-from memloc.report.page_data import page_data
+from memloc.report.page import page_data
 from memloc.report.terminal import show_over_time
 from memloc.results.folders import ResultsError
 from memloc.results.summary import summarise_checkpoints

@@ -13,10 +13,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from memloc.cli.report import write_beside
 
-from memloc.report.page import PARTS, SCRIPTS, json_for_script, render, write_report
-from memloc.report.page_data import page_data
+from memloc.cli.output import write_beside
+from memloc.report.page import PARTS, SCRIPTS, json_for_script, page_data, render, write_report
 from memloc.results.folders import write_results
 from tests.conftest import assert_one_sentence
 from tests.report.folders import HOSTILE, change_summary, write_full_localised, write_full_run

@@ -12,9 +12,9 @@ import pytest
 
 from memloc.analysis.windows import all_windows
 from memloc.paper.scorecard import page_claims
-from memloc.report.page_data import page_data, size_of
+from memloc.report.page import page_data, size_of
 from memloc.report.page_examples import DETAILS, LOWEST, STEPS, visible
-from memloc.report.page_run import run_data
+from memloc.report.page_result import result_data
 from memloc.results.folders import ResultsError, find_results
 from tests.report.folders import (
     HOSTILE,
@@ -171,7 +171,7 @@ def test_settings_are_printed_as_they_are(run: dict) -> None:
     settings = dict(run["made"]["settings"])
     assert settings["data.seed"] == "1"
     assert settings["data.binarise"] == "no"
-    assert settings["techniques.gradients.subtract_clean"] == "yes"
+    assert settings["windows.unit"] == "layer"
     assert settings["data.limit"] == "–"
     assert settings["seeds"] == "1, 2, 3"
     assert run["made"]["versions"]["python"]
@@ -192,7 +192,7 @@ def test_other_groups_of_runs_are_the_business_of_another_command(tmp_path: Path
         write_run(tmp_path, task)
     write_run(tmp_path, "three", settings={"data.noise": 0.4})
     notes = " ".join(page_data(tmp_path)["grid"]["notes"])
-    assert "group 1 of 2 is used (2 runs), `memloc claims --group K` shows another." in notes
+    assert "group 1 of 2 is used (2 runs); others can be chosen by number." in notes
     assert len(page_data(tmp_path)["runs"]) == 3
 
 
@@ -241,7 +241,7 @@ def test_control_characters_become_visible_and_long_texts_are_cut(tmp_path: Path
 @pytest.mark.parametrize("level", range(1, len(DETAILS)))
 def test_less_detail_is_smaller_and_says_what_is_missing(folder: Path, level: int) -> None:
     source = find_results(folder)[0]
-    before, after = (run_data(source, DETAILS[one]) for one in (level - 1, level))
+    before, after = (result_data(source, DETAILS[one]) for one in (level - 1, level))
     assert size_of(after) <= size_of(before)
     assert after["left_out"]
     assert all(sentence.endswith("small.") for sentence in after["left_out"])

@@ -159,7 +159,7 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
     used = groups[chosen - 1]
     words = [
         f"The runs have different settings; group {chosen} of {len(groups)} is used "
-        f"({counted(len(used.runs), 'run')}), --group K takes another."
+        f"({counted(len(used.runs), 'run')}); others can be chosen by number."
     ]
     for number, group in enumerate(groups, start=1):
         if group is not used:

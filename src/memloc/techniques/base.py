@@ -139,6 +139,29 @@ class LocalisationResult:
 
 
 @dataclass(frozen=True)
+class LayerCurves:
+    """A figure of a technique's own: what one of its tables says about each layer.
+
+    Attributes:
+        table: Name of the table; it has the columns seed and layer.
+        value: The column that is drawn.
+        label: What it is, in a few words.
+        caption: What the figure shows, in sentences, with {model} for the name of the model.
+        by: A column; each of its values in `lines` is a line of its own.
+        lines: These values, and what they mean. Without them, a line is a task.
+        shares: Whether values are shares, from 0 to 1.
+    """
+
+    table: str
+    value: str
+    label: str
+    caption: str
+    by: str | None = None
+    lines: Mapping[str, str] = field(default_factory=dict)
+    shares: bool = False
+
+
+@dataclass(frozen=True)
 class Circumstances:
     """What is known about models and data before any work; None is what is not known yet."""
 
@@ -200,6 +223,8 @@ class Technique:
     """What to do then."""
     by_chance: ClassVar[bool] = False
     """Whether it draws weights at random, so that nobody asks whether it beats chance."""
+    figure: ClassVar[LayerCurves | None] = None
+    """What `memloc figures` draws of its own tables, under its name."""
 
     config: Settings
 

@@ -23,6 +23,7 @@ from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
     Context,
+    LayerCurves,
     LocalisationResult,
     Report,
     Technique,
@@ -69,6 +70,20 @@ class Patching(Technique):
         ),
     )
     colour, marker = "#56B4E9", "P"
+    figure = LayerCurves(
+        table="patching",
+        value="flipped",
+        label="share flipped",
+        caption="Activation patching in {model}: share of noisy examples whose prediction flips "
+        "when the state after a layer is that of the other model: to the original label "
+        "(restore), or to the perturbed one (implant).",
+        by="direction",
+        lines={
+            "restore": "restore: state of the original model",
+            "implant": "implant: state of the memorising model",
+        },
+        shares=True,
+    )
 
     def obstacle(self, there: Circumstances) -> str | None:
         """It counts returns to the correct label."""

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from memloc.config import Settings
 from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
-from memloc.techniques.base import Context, LocalisationResult, Report, Technique
+from memloc.techniques.base import Context, LayerCurves, LocalisationResult, Report, Technique
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,6 +71,13 @@ class Shapley(Technique):
         ),
     )
     colour, marker = "#E69F00", "v"
+    figure = LayerCurves(
+        table="shapley",
+        value="value",
+        label="Shapley value",
+        caption="Shapley values of layers: the share of noisy examples undone when a layer of θ_M2 "
+        "is replaced by that of θ_O, averaged over all orders.",
+    )
 
     def cost(self, n_layers: int) -> float:
         """All sets of layers, or those of so many orders; noisy examples alone."""

@@ -55,7 +55,7 @@ def draw_control(data: FigureData) -> list[Picture]:
     table = data.control.get("accuracy")
     if table is None or table.empty:
         raise CannotDraw("there are no results of `memloc control`")
-    order = [*(t for t in technique_names() if t in set(table["technique"]))]
+    order = [name for name in technique_names() if name in set(table["technique"])]
     order += sorted(set(table["technique"]) - set(order))
     # Which techniques are averaged, as in the summary of `memloc control`.
     usual = [name for name in DEFAULT_TECHNIQUES if name in order] or order

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
+from memloc import techniques
 from memloc.errors import MemlocError, StoreError, nearest
 from memloc.report.figures.data import CannotDraw, FigureData, Picture, PrintedTable
 from memloc.report.figures.panels import memloc_style, rendered
@@ -75,13 +76,14 @@ def figure(name: str, shows: str, needs: str, numbers: tuple[int, ...] = ()) -> 
     return add
 
 
-@cache
 def figures() -> tuple[FigureEntry, ...]:
     """All of them: those of the paper by number, then others, then tables.
 
     Raises:
         MemlocError: If the figures of a package cannot be had.
     """
+    from memloc.report.figures.results import draw_declared
+
     for point in (*OWN_FIGURES, *entry_points(group=GROUP)):
         try:
             point.load()
@@ -91,6 +93,12 @@ def figures() -> tuple[FigureEntry, ...]:
             raise MemlocError(
                 f"the figures {point.name!r} of {point.value} need {error.name}"
             ) from None
+
+    for technique in techniques.names():
+        known = techniques.installed(technique)
+        if known is not None and known.figure is not None:
+            words = f"{known.figure.label} by layer", f"memloc run, {technique}"
+            figure(technique, *words)(partial(draw_declared, technique, known.figure))
 
     def place(entry: FigureEntry) -> tuple[bool, int]:
         return entry.is_table, int(entry.numbers[0]) if entry.numbers else 1000

@@ -34,6 +34,7 @@ from memloc.report.figures.panels import (
 )
 from memloc.report.figures.registry import figure
 from memloc.results.summary import CENTRES
+from memloc.techniques.base import LayerCurves
 
 SIDE_BY_SIDE = 6
 UNDONE = 0.95
@@ -502,57 +503,50 @@ def _epochs_of(
     panel.set_yticks(layer_ticks(n_layers, 4))
 
 
-SHAPLEY = {"seed": "int64", "layer": "int64", "value": "float64"}
-PATCHING = {"seed": "int64", "direction": "object", "layer": "int64", "flipped": "float64"}
-DIRECTIONS = {
-    "restore": (Look(CLASS_A, "o"), "restore: state of the original model"),
-    "implant": (Look("#D55E00", "s"), "implant: state of the memorising model"),
-}
+LINES = (Look(CLASS_A, "o"), Look(LINE, "s"), Look("#009E73", "D"), Look("#CC79A7", "^"))
+"""Looks of the lines that a technique declares."""
 
 
-@figure("shapley", "Shapley values by layer", "memloc run, shapley")
-def draw_shapley(data: FigureData) -> list[Picture]:
+def draw_declared(name: str, curves: LayerCurves, data: FigureData) -> list[Picture]:
+    """What a technique declares as its figure: by task if it declares lines, else by model."""
+    columns = {"seed": "int64", "layer": "int64", curves.value: "float64"}
+    if curves.by is None:
+        table = data.table(curves.table, columns, f"no run has {name}")
+        return [_tasks_by_model(data, table, curves)]
+    by = curves.by
+    table = data.table(curves.table, {**columns, by: "object"}, f"no run has {name}")
+    looks = dict(zip(curves.lines, LINES, strict=False))
+
+    def draw(panel: Axes, rows: pd.DataFrame) -> None:
+        for line, look in looks.items():
+            style = curve_style(look, rows["layers"].iloc[0])
+            draw_curve(panel, rows[rows[by] == line], curves.value, style)
+        if curves.shares:
+            panel.set_ylim(0, 1.02)
+
+    entries = [Line2D([], [], label=curves.lines[x], **marks(look)) for x, look in looks.items()]
+    caption = curves.caption + data.seeds_words("Bands")
+    return by_task(data, table, draw, entries, caption, ("layer", curves.label), 1.2)
+
+
+def _tasks_by_model(data: FigureData, table: pd.DataFrame, curves: LayerCurves) -> Picture:
     """A panel per model, a line per task."""
-    table = data.table("shapley", SHAPLEY, "no run has Shapley values")
     models = [model for model in data.run_models if model in set(table["model"])]
     names = {task: data.task_names[task] for task in data.tasks if task in set(table["task"])}
     few = len(names) <= FEW
-    drawn, panels, columns = panel_rows(
-        len(models), 3, 1.6, list(names.values()), share=data.same_depth
-    )
+    words = list(names.values())
+    drawn, panels, columns = panel_rows(len(models), 3, 1.6, words, share=data.same_depth)
     for panel, model in zip(panels, models, strict=True):
         of_model = table[table["model"] == model]
         for task in names:
             style = curve_style(data.task_looks[task], data.depths[model])
-            draw_curve(panel, of_model[of_model["task"] == task], "value", style, few)
+            draw_curve(panel, of_model[of_model["task"] == task], curves.value, style, few)
         panel.axhline(0, color="#999999", linewidth=0.6, zorder=1)
         layer_axis(panel, data.depths[model], label=False)
         if len(models) > 1:
             name_panel(panel, data.model_names[model], columns)
-    outer_labels(panels, columns, "layer", "Shapley value")
+    outer_labels(panels, columns, "layer", curves.label)
     legend_below(drawn, handles(data.task_looks, names, line=True))
-    caption = (
-        "Shapley values of layers: the share of noisy examples undone when a layer of θ_M2 is "
-        "replaced by that of θ_O, averaged over all orders."
-    )
-    return [Picture("", drawn, caption + (data.seeds_words("Bands") if few else ""))]
-
-
-@figure("patching", "flips by patched layer", "memloc run, patching")
-def draw_patching(data: FigureData) -> list[Picture]:
-    """Both directions of patching, a panel per task."""
-    table = data.table("patching", PATCHING, "no run has patching")
-
-    def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for direction, (look, _) in DIRECTIONS.items():
-            style = curve_style(look, rows["layers"].iloc[0])
-            draw_curve(panel, rows[rows["direction"] == direction], "flipped", style)
-        panel.set_ylim(0, 1.02)
-
-    entries = [Line2D([], [], label=words, **marks(look)) for look, words in DIRECTIONS.values()]
-    caption = (
-        "Activation patching in {model}: share of noisy examples whose prediction flips when the "
-        "state after a layer is that of the other model: to the original label (restore), or to "
-        "the perturbed one (implant)."
-    ) + data.seeds_words("Bands")
-    return by_task(data, table, draw, entries, caption, ("patched layer", "share flipped"), 1.2)
+    printed = ", ".join(data.model_names[model] for model in models)
+    caption = curves.caption.format(model=printed)
+    return Picture("", drawn, caption + (data.seeds_words("Bands") if few else ""))

@@ -141,9 +141,7 @@ function heatOfCorrelation(value) {
   return paint(from.map((part, i) => Math.round(part + (to[i] - part) * share)));
 }
 
-function techniqueColour(name) {
-  return data.colours[name] || colour('ink');
-}
+const techniqueColour = (name) => data.colours[name] || colour('ink');
 
 const MARKS = ['circle', 'square', 'triangle', 'diamond', 'cross', 'down'];
 

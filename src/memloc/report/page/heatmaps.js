@@ -8,9 +8,8 @@ function whereSection() {
   const selectable = maps.some((map) => undoneBy(map.technique));
   return section('where', 'Where?', null,
     maps.length > 0 && h('p', { class: 'lede' },
-      'Layers are replaced in windows of neighbouring ones: by those of a twin that never saw a flipped label ',
-      '(swapping), or by training them anew without the flipped labels (retraining). What the model then no ',
-      'longer knows depends on these layers.'),
+      'Layers are replaced in windows of neighbouring ones. What the model then no longer knows depends on these ',
+      'layers. ', ...maps.map((map) => map.about && `${capital(map.technique)}: ${map.about} `)),
     maps.length > 0 && h('div', { class: maps.length > 1 ? 'two' : 'one' }, maps.map((map) =>
       heatFigure(map, selectable))),
     techniques.length > 0 && profilesFigure(techniques));

@@ -14,7 +14,7 @@ function madeSection() {
   return section('made', 'How was it made?', null,
     leftOut.length > 0 && h('div', { class: 'notice' }, leftOut.map((sentence) => h('p', {}, sentence))),
     figure('Make it again', 'The command with all settings that are not the usual ones; then this page from its results.',
-      h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.command)),
+      made.command && h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.command)),
       h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.report))),
     h('div', { class: 'two' },
       figure('What it took', `Computing time over all seeds: ${duration(seconds)}; what ran side by side is added up.`,

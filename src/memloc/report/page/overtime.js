@@ -1,9 +1,8 @@
 // When? Weights of the layers at several epochs of training, and whether their centre moves.
 
 const OVER_TIME = {
-  swapping: { title: 'Swapping', line: 'M-CoG', lede: 'Weight of each layer when layers are taken from the twin of the same epoch.' },
-  probing: { title: 'Probing', line: 'M-CoG', lede: 'Gain of a probe for flipped labels from one layer to the next.' },
-  centroids: { title: 'Centroids', line: 'crossing', lede: 'The stronger the colour, the nearer flipped examples are to their new class.' },
+  weight: { line: 'M-CoG', lede: 'The stronger the colour, the larger the weight of the layer.' },
+  position: { line: 'crossing', lede: 'The stronger the colour, the nearer flipped examples are to their new class.' },
 };
 
 function whenSection() {
@@ -21,7 +20,8 @@ function whenSection() {
 }
 
 function overTimeFigure(found, one) {
-  const { title, line, lede } = OVER_TIME[one.technique];
+  const { line, lede } = OVER_TIME[one.measure];
+  const title = capital(one.technique);
   const there = one.centres.map((centre, i) => [found.epochs[i].epoch, centre]).filter(([, centre]) => known(centre));
   const [first, last] = [there[0], there[there.length - 1]];
   const words = `${title} over training time: layers by epochs. ${first
@@ -90,7 +90,7 @@ function overTimeCell(one, at, cell) {
   });
   const content = () => [`Epoch ${at.epoch}, layer ${cell.layer}`, [
     [one.measure, value],
-    [OVER_TIME[one.technique].line, known(one.centres[cell.column]) ? decimal(one.centres[cell.column]) : '–'],
+    [OVER_TIME[one.measure].line, known(one.centres[cell.column]) ? decimal(one.centres[cell.column]) : '–'],
     ['flipped labels given', percent(at.memorised)], ['stored in the layers', percent(at.in_layers)],
   ]];
   return explain(s('g', {
@@ -100,7 +100,7 @@ function overTimeCell(one, at, cell) {
 }
 
 function overTimeNumbers(found) {
-  const lines = found.techniques.map((one) => [one, `${one.technique}: ${OVER_TIME[one.technique].line}`]);
+  const lines = found.techniques.map((one) => [one, `${one.technique}: ${OVER_TIME[one.measure].line}`]);
   return numbersTable(
     ['epoch', 'flipped labels given', 'stored in the layers', 'clean labels', 'validation', ...lines.map(([, name]) => name)],
     found.epochs.map((at, i) => [at.epoch, percent(at.memorised), percent(at.in_layers), percent(at.clean_accuracy),

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import math
 import shlex
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from memloc.config import PARTS
+from memloc.errors import MemlocError
 from memloc.report.page_examples import (
     DETAILS,
     Detail,
     Noisy,
+    Result,
+    View,
     example_columns,
+    naming,
     noisy_examples,
+    read_result,
     read_undone,
     undone_data,
     view_examples,
     visible,
 )
-from memloc.report.page_figures import key_figures
-from memloc.report.page_tables import Result, View, naming, read_result, rounded
 from memloc.report.reproduce import command_of
 from memloc.results.folders import RunFolder, unit_of
+from memloc.results.narrative import (
+    acting,
+    clean_lost,
+    found_something,
+    lead_technique,
+    of_all,
+    part_of,
+    undone_by_all,
+)
 from memloc.results.summary import summarise_checkpoints, summarise_explanation, summarise_methods
+from memloc.techniques import installed
 
 CURVES = (
     ("memorised", "noisy"),
@@ -37,7 +51,7 @@ CURVES = (
 """State and split of the learning curves."""
 
 
-def run_data(run: RunFolder, detail: Detail = DETAILS[0]) -> dict[str, Any]:
+def result_data(run: RunFolder, detail: Detail = DETAILS[0]) -> dict[str, Any]:
     """All that the page shows of one result.
 
     Raises:
@@ -135,6 +149,7 @@ def _maps(
         maps.append(
             {
                 "technique": visible(name),
+                "about": _about(name),
                 "matrix": found["undone_by_size_and_layer"],
                 "undone": found["undone"],
                 "own_error": found["full_error"] - found["undone"],
@@ -145,6 +160,12 @@ def _maps(
             }
         )
     return maps
+
+
+def _about(name: str) -> str | None:
+    """What a technique does; None if it is of a package that is not here."""
+    technique = installed(name)
+    return None if technique is None else technique.about()
 
 
 def _curves(result: Result, view: View) -> dict[str, Any] | None:
@@ -211,12 +232,19 @@ def _made(result: Result) -> dict[str, Any]:
         if not run.trained
         else run.settings["seeds"],
         "settings": _flat(run.settings),
-        "command": command_of(run.settings, run.trained, run.path),
+        "command": _command(run),
         "report": "result.report(…)"
         if run.settings.get("in_memory")
         else f"memloc report {shlex.quote(str(run.path))}",
         "costs": _costs(costs) if costs is not None else [],
     }
+
+
+def _command(run: RunFolder) -> str | None:
+    """The command that makes it again; None if an older memloc had other settings."""
+    with suppress(MemlocError):
+        return command_of(run.settings, run.trained, run.path)
+    return None
 
 
 def _flat(values: dict[str, Any], prefix: str = "") -> list[list[str]]:
@@ -271,3 +299,134 @@ def _left_out(result: Result, noisy: Noisy, detail: Detail) -> list[str]:
             "Ways of single examples are shown without swapping only, to keep the page small."
         )
     return words
+
+
+def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
+    """Label, value and meaning of what a reader asks first; only what is known."""
+    figures = [*_training(summary), *_localisation(summary), *_movement(summary)]
+    return [
+        {"label": label, "value": value, "meaning": meaning}
+        for label, value, meaning in figures
+        if value is not None
+    ]
+
+
+Figure = tuple[str, str | None, str]
+
+
+def _training(summary: dict[str, Any]) -> list[Figure]:
+    training = summary.get("training") or {}
+    noisy = summary.get("noisy_examples")
+    validation, original = (
+        training.get(key) for key in ("validation_accuracy", "original_validation_accuracy")
+    )
+    beside = (
+        "" if original is None else f" A twin trained on the original labels has {original:.0%}."
+    )
+    scores = summary.get("scores") or {}
+    return [
+        (
+            "memorised",
+            _percent(summary.get("memorised_share")),
+            f"Share of the {noisy} flipped labels that the fine-tuned model gives. Near 100%: "
+            "it has learned them by heart.",
+        ),
+        (
+            "validation accuracy",
+            _percent(validation),
+            "Share of unseen examples it gets right although some of its training labels were "
+            f"wrong.{beside}",
+        ),
+        (
+            "generalisation score",
+            _percent(scores.get("generalisation_score")),
+            "Share of training examples whose label models that were not trained on them find "
+            "more likely than by guessing.",
+        ),
+    ]
+
+
+def _localisation(summary: dict[str, Any]) -> list[Figure]:
+    methods = summary["methods"]
+    if not methods:
+        return []
+    name = lead_technique(summary)
+    result, layers = methods[name], summary["layers"]
+    something = found_something(summary, result)
+    centre = result["m_cog"] if something else None
+    best = (result.get("strongest_single_layer") if something else None) or {}
+    needed = result.get("layers_to_undo") if something else None
+    does, part = acting(name, result), part_of(result)
+    lost = clean_lost(summary, result)
+    return [
+        (
+            "centre of gravity",
+            None if centre is None else f"{centre:.2f} of {layers}",
+            f"M-CoG by {name}: the mean layer, weighted by how much it matters. {_middle(layers)} "
+            "would be the middle; lower means that lower layers matter more.",
+        ),
+        (
+            "strongest single layer",
+            f"layer {best['layer']}: {of_all(best['undoes'])}" if "undoes" in best else None,
+            f"What {does} this layer alone undoes, of all that {does} every layer undoes.",
+        ),
+        (
+            f"undone by all {part or 'layers'}",
+            _percent(undone_by_all(summary, result)) if part or not something else None,
+            f"Share of the flipped labels that {does} every layer undoes; other shares are "
+            "relative to it.",
+        ),
+        (
+            "layers to undo 95%",
+            f"{needed} of {layers}" if needed else None,
+            f"The smallest number of adjacent layers with which {name} undoes nearly all "
+            + (f"that {does} every layer undoes." if part else "memorisation."),
+        ),
+        (
+            "clean labels lost",
+            _percent(lost, 1),
+            f"Mean share of clean examples that {name} breaks. Near 0%: what it undoes is "
+            "memorisation, not knowledge of the task.",
+        ),
+        (
+            "clean labels wrong",
+            _percent(result.get("clean_error"), 1) if lost is None else None,
+            f"Mean share of clean examples that are wrong after {name}, those included that were "
+            "wrong before. Near 0%: what it undoes is memorisation, not knowledge of the task.",
+        ),
+    ]
+
+
+def _movement(summary: dict[str, Any]) -> list[Figure]:
+    events = ((summary.get("explanation") or {}).get("events") or {}).get("memorised") or {}
+    crossing = (events.get("crossing") or {}).get("layer")
+    return [
+        (
+            "crossing",
+            None if crossing is None else f"layer {crossing:.1f}".removesuffix(".0"),
+            "The layer after which flipped examples are on average nearer to their new class than "
+            "to their old one.",
+        )
+    ]
+
+
+def _middle(layers: int) -> str:
+    return f"{(layers + 1) / 2:g}"
+
+
+def _percent(share: float | None, digits: int = 0) -> str | None:
+    return None if share is None else f"{share:.{digits}%}"
+
+
+def rounded(value: Any, digits: int = 4) -> Any:
+    """JSON data with short numbers; what is not finite is null."""
+    if isinstance(value, dict):
+        return {str(key): rounded(one, digits) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one, digits) for one in value]
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            return None
+        short = round(value, digits)
+        return int(short) if short.is_integer() else short
+    return value
