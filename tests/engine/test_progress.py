@@ -6,11 +6,11 @@ import heapq
 import io
 import random
 import re
-from dataclasses import dataclass
 
 import pytest
 
 from memloc.engine.job import Job
+from memloc.engine.loop import Failure
 from memloc.engine.progress import (
     SHORTEST,
     STATES,
@@ -37,17 +37,6 @@ class Clock:
         return self.time
 
 
-@dataclass
-class Failure:
-    """What the loop says about a failed job."""
-
-    reason: str
-    log: str | None = None
-
-    def __str__(self) -> str:
-        return f"it failed: {self.reason}"
-
-
 def job(kind: str, number: int, cost: float = 1.0, model: str = "m", data: str = "d") -> Job:
     return Job(
         kind,
@@ -56,6 +45,10 @@ def job(kind: str, number: int, cost: float = 1.0, model: str = "m", data: str =
         {"data": ("data", data)},
         cost=cost,
     )
+
+
+def failure(one: Job, reason: str, log: str | None = None) -> Failure:
+    return Failure(one.kind, one.key, one.title, reason, log=log)
 
 
 def simulate(jobs: list[Job], seconds: dict[str, float], workers: list[tuple[float, int]]):
@@ -157,7 +150,7 @@ def test_every_job_is_in_one_state_whatever_happens() -> None:
     steps = {
         "running": progress.start,
         "done": progress.finish,
-        "failed": lambda one: progress.fail(one, "bad luck"),
+        "failed": lambda one: progress.fail(one, failure(one, "bad luck")),
         "left out": progress.drop,
         "waiting": progress.wait,
     }
@@ -237,14 +230,14 @@ def test_many_failures_for_one_reason_are_told_a_few_times() -> None:
     jobs = [job("window", n) for n in range(50)]
     with progress.showing(jobs):
         for one in jobs:
-            progress.fail(one, Failure("no memory", log=f"{one.title}.log"))
+            progress.fail(one, failure(one, "no memory"))
     texts = [text for _, text in recorder.told if text]
     assert texts == [
-        *["it failed: no memory"] * TOLD_FAILURES,
+        *(f"window {n} failed: no memory" for n in range(TOLD_FAILURES)),
         "further failures for this reason are only counted",
     ]
     (alike,) = progress.failures.values()
-    assert (alike.title, alike.log, alike.jobs) == ("window 0", "window 0.log", 50)
+    assert (alike.title, alike.reason, alike.jobs) == ("window 0", "no memory", 50)
 
 
 def test_a_log_says_what_there_is_to_do_how_far_it_is_and_the_end() -> None:
@@ -261,7 +254,7 @@ def test_a_log_says_what_there_is_to_do_how_far_it_is_and_the_end() -> None:
         progress.start(jobs[1])
         clock.time += SHORTEST
         log.tick(progress)
-        progress.fail(jobs[1], Failure("x\ty"))
+        progress.fail(jobs[1], failure(jobs[1], "x\ty"))
     lines = stream.getvalue().splitlines()
     assert all(STAMP.match(line) for line in lines)
     assert all(c.isprintable() for line in lines for c in line)
@@ -269,7 +262,7 @@ def test_a_log_says_what_there_is_to_do_how_far_it_is_and_the_end() -> None:
         "begin: 2,003 jobs (3 × training, 2,000 × retrained window)",
         "note: two lines and [31mred [0m and a bell",
         "1 of 2,003 done, 1 running, roughly 7 hours and 47 minutes left (training 1/3)",
-        "it failed: x y",
+        "train 1 failed: x y",
         "stopped: 1 of 2,003 done, 1 failed in 29 seconds",
     ]
 

@@ -11,9 +11,9 @@ import pytest
 
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress
-from memloc.engine.status import Journal, StatusFile, read_status, run_status
+from memloc.engine.status import Journal, StatusFile, read_status, status_files
 from tests.conftest import assert_one_sentence
-from tests.engine.test_progress import Failure, job
+from tests.engine.test_progress import failure, job
 
 
 class Work:
@@ -47,7 +47,7 @@ def work(runs: Path) -> Work:
 def test_done_running_failed_left_out_and_waiting_are_shown(memloc, runs: Path, work: Work) -> None:
     first, second, third, fourth, _ = work.jobs
     work.progress.finish(first)
-    work.progress.fail(second, Failure("no memory", log="failures/train-1.log"))
+    work.progress.fail(second, failure(second, "no memory", "failures/train-1.log"))
     work.progress.drop(third)
     work.progress.start(fourth)
     work.progress.advance(fourth, 0.5)
@@ -95,7 +95,8 @@ def test_nothing_runs_after_the_process_died(
 
 
 def test_runs_have_a_status_too_and_what_is_done_takes_one_line(memloc, runs: Path) -> None:
-    done = Work(run_status(runs, "reviews-minilm-1a2b3c4d"), "reviews-minilm-1a2b3c4d", "run")
+    name = "reviews-minilm-1a2b3c4d"
+    done = Work(runs / "status" / f"{name}.json", name, "run")
     for one in done.jobs:
         done.progress.finish(one)
     done.save(working=False)
@@ -113,7 +114,8 @@ def test_failures_are_counted_by_reason_and_only_ten_are_shown(
 ) -> None:
     for number in range(40):
         reason = "no memory" if number < 20 else f"reason {number}"
-        work.progress.fail(job("window", number), Failure(reason))
+        one = job("window", number)
+        work.progress.fail(one, failure(one, reason))
     work.save()
     shown = [line for line in memloc("status", runs)[1].splitlines() if line.startswith("- ")]
     assert len(shown) == 11
@@ -132,8 +134,8 @@ def test_bad_folders_and_files_are_one_sentence(
 
 
 def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) -> None:
-    path = run_status(runs, "x")
-    progress = Progress(StatusFile(path, "x", "run"), Journal(runs / "journal.jsonl"))
+    path = runs / "status" / "x.json"
+    progress = Progress(*status_files(runs, "x"), Journal(runs / "journal.jsonl"))
     jobs = [Job("nap", f"nap {n}", {"n": n}) for n in range(2)]
     with progress.showing(jobs):
         assert read_status(path)["working"]

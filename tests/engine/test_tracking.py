@@ -14,7 +14,7 @@ from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.tracking import Tracker, check_tracker
 from memloc.errors import MemlocError
-from tests.engine.test_progress import Recorder
+from tests.engine.test_progress import Recorder, failure
 
 SPLITS = ("train", "noisy", "clean", "validation")
 
@@ -69,7 +69,7 @@ def work(progress: Progress, jobs: list[Job], bad: Job | None = None) -> None:
         for job in jobs:
             progress.start(job)
             if job is bad:
-                progress.fail(job, f"{job.title} failed: bad\nluck")
+                progress.fail(job, failure(job, "bad\nluck"))
             else:
                 progress.finish(job)
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from memloc.engine.job import Job
 from memloc.engine.progress import LogLines, Progress
 from memloc.report.progress_view import LiveTable, make_progress
+from tests.engine.test_progress import failure
 
 
 def job(kind: str, number: int, title: str | None = None) -> Job:
@@ -46,7 +47,7 @@ def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
             progress.start(one)
         progress.advance(long, 0.5)
         progress.finish(trainings[0])
-        progress.fail(trainings[1], "train 1 failed: bad luck")
+        progress.fail(trainings[1], failure(trainings[1], "bad luck"))
         progress.drop(windows[0])
         progress.workers = "3 workers pending"
         lines = picture(progress, view)
@@ -80,7 +81,7 @@ def test_the_terminal_keeps_notes_failures_and_the_end_and_no_table() -> None:
     with progress.showing([one]):
         progress.start(one)
         progress.note("the disk is [slow]")
-        progress.fail(one, "train 1 failed: bad luck")
+        progress.fail(one, failure(one, "bad luck"))
     text = stream.getvalue()
     assert "Note: the disk is [slow]" in text
     assert "train 1 failed: bad luck" in text

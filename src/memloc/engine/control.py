@@ -235,6 +235,11 @@ class PlannedControl(Planned):
             return None
         return estimate_words(self.jobs, waiting, workers, self.weights_size)
 
+    @property
+    def name(self) -> str:
+        """See `Planned`."""
+        return f"control-{key_of('control', [job.key for job in self.jobs])[:8]}"
+
     def collect(self, store: Store, outcome: Outcome) -> Findings:
         """See `Planned`."""
         config, broken = self.prepared.config, self.prepared.broken
@@ -246,7 +251,7 @@ class PlannedControl(Planned):
         looks = [model_job(one.model, source) for one, source in models]
         return Findings(
             "control",
-            f"control-{key_of('control', [job.key for job in self.jobs])[:8]}",
+            self.name,
             tables,
             {"control": config.model_dump(mode="json")},
             {

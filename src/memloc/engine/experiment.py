@@ -34,6 +34,7 @@ from memloc.engine.over_time import (
 )
 from memloc.engine.plan import RunPlan, model_job, plan_run
 from memloc.engine.progress import Progress
+from memloc.engine.status import status_files
 from memloc.engine.store.store import Store, key_of
 from memloc.models.names import ModelSource
 from memloc.techniques import (
@@ -120,6 +121,11 @@ class Planned(ABC):
     def jobs(self) -> list[Job]:
         """All of them, as far as is known by now."""
 
+    @property
+    def name(self) -> str:
+        """Of the folder that the results go to; empty if that is not below the runs."""
+        return ""
+
     def notice(self, store: Store, workers: int) -> str | None:
         """What to tell the user before the work starts."""
         return None
@@ -168,8 +174,9 @@ def carry_out(
         notice = planned.notice(store, workers)
         if notice is not None:
             progress.note(notice)
-        outcome = executor.execute(planned.jobs, progress)
-        more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
+        with progress.also(*status_files(store.root.parent, planned.name)):
+            outcome = executor.execute(planned.jobs, progress)
+            more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
     outcome += more
     findings = planned.collect(store, outcome)
     seconds = round(time.perf_counter() - started, 1)
@@ -320,6 +327,12 @@ class PlannedRun(Planned):
             return None
         return cost_words(self.plan, self.facts, lambda artefact: store.has(*artefact))
 
+    @property
+    def name(self) -> str:
+        """See `Planned`."""
+        key = key_of("run", [job.key for job in self.jobs])
+        return f"{self.prepared.task.name[:60]}-{self.prepared.source.name[:60]}-{key[:8]}"
+
     def collect(self, store: Store, outcome: Outcome) -> Findings:
         """See `Planned`."""
         config, task, source = (getattr(self.prepared, n) for n in ("config", "task", "source"))
@@ -327,10 +340,9 @@ class PlannedRun(Planned):
         found = collect(self.plan, store, task)
         halves = self.halves
         generalisation = None if halves is None else collect_splits(halves, store, found)
-        key = key_of("run", [job.key for job in self.jobs])
         return Findings(
             "run",
-            f"{task.name[:60]}-{source.name[:60]}-{key[:8]}",
+            self.name,
             found,
             config.model_dump(mode="json"),
             {

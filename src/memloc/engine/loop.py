@@ -266,7 +266,8 @@ class Loop:
         self.store.sweep_leftovers()
         forget_finished(self.store)
         self.executor.connect()
-        with self.progress.showing(waiting):
+        stored = [self.jobs[artefact] for artefact in self.finished]
+        with self.progress.showing(waiting, stored):
             self._sort()
             while self.under_way or self._unsettled():
                 self._submit()

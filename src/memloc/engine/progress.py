@@ -18,10 +18,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from memloc.engine.job import Job
 from memloc.text import clock, counted, duration, one_line
+
+if TYPE_CHECKING:
+    from memloc.engine.loop import Failure
 
 KIND_WORDS = {
     "model": "look at a model",
@@ -283,13 +286,12 @@ class Progress:
             self._becomes(job, "done")
         self._event("done", job)
 
-    def fail(self, job: Job, failure: object) -> None:
+    def fail(self, job: Job, failure: Failure) -> None:
         """A job cannot be computed; many failures for one reason are told only a few times."""
-        reason = getattr(failure, "reason", str(failure))
         with self.lock:
             self._becomes(job, "failed")
             alike = self.failures.setdefault(
-                reason, FailedAlike(job.title, reason, getattr(failure, "log", None))
+                failure.reason, FailedAlike(job.title, failure.reason, failure.log)
             )
             alike.jobs += 1
             times = alike.jobs

@@ -32,9 +32,9 @@ KEPT = 20
 PATTERNS = (NAME, f"*/{NAME}", f"sweeps/*/{NAME}", f"{FOLDER}/*.json")
 
 
-def run_status(runs: Path, name: str) -> Path:
-    """The file of a single run."""
-    return runs / FOLDER / f"{name}.json"
+def status_files(runs: Path, name: str) -> list[StatusFile]:
+    """The file of a single run; none if it has no name."""
+    return [StatusFile(runs / FOLDER / f"{name}.json", name, "run")] if name else []
 
 
 class StatusFile(View):
