@@ -1,4 +1,8 @@
-"""Techniques of other packages: installed for real, used from the command line."""
+"""Techniques of other packages, installed for real, and of scripts have the rights of memloc's own.
+
+A file with one class is all it takes: its two settings are options, YAML keys and arguments, and it
+is in listings, plans, the control benchmark, report and figures.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +17,19 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from memloc.techniques.base import MethodFailed, check_scores
-from tests.cli.test_experiments import QUICK
+import memloc
+from memloc import techniques
+from memloc.report.figures.looks import technique_looks
+from memloc.techniques import Settings, Technique
+from memloc.techniques.base import TechniqueFailed, check_scores
 
+QUICK = ("--limit", "90", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1")
 GUIDE = Path(__file__).parents[1] / "docs" / "your-technique.md"
 BROKEN = "import a_module_that_does_not_exist\n"
 FEW = """
 import pandas as pd
-class Few:
+from memloc.techniques import Technique
+class Few(Technique):
     name = "few"
     def score(self, context):
         return pd.DataFrame({"layer": [1], "weight": [0.5]})
@@ -108,7 +117,11 @@ def test_an_installed_technique_is_listed_and_a_broken_one_is_no_catastrophe(mem
     assert rows["swapping"]["from"] == "memloc"  # its name cannot be taken
     assert rows["spread"]["problem"] is None
     assert "did you mean 'memorised'" in rows["wrong"]["problem"]
-    assert "not a class with a method score" in rows["nothing"]["problem"]
+    assert "not a subclass of memloc.techniques.Technique" in rows["nothing"]["problem"]
+    about = memloc_with("techniques", "spread")
+    said = " ".join(about.stdout.split())
+    assert "--spread.power NUMBER (default 1.0) Exponent of the ratio." in said
+    assert "--spread.centred true|false (default false)" in said
 
 
 def test_the_example_of_the_guide_works_beside_the_others(
@@ -124,14 +137,29 @@ def test_the_example_of_the_guide_works_beside_the_others(
     weights = layers.groupby("technique")["weight"].apply(list).to_dict()
     assert set(weights) == {"swapping", "spread", "weight-change", "random"}
     assert all(len(weight) == 3 for weight in weights.values())
-    # With an option, it is computed anew, and only it.
-    found = memloc_with(*command, "--set", "spread.power=2", "--json")
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert '"spread":"#117733"' in page.replace(" ", "")  # its colour
+    # With a setting, it is computed anew, and only it.
+    found = memloc_with(*command, "--spread.power", "2", "--json")
     summary = json.loads(found.stdout)
     assert summary["jobs"]["computed"] == 1
-    assert summary["methods"]["spread"]["settings"] == {"options": {"spread": {"power": 2}}}
-    assert summary["methods"]["spread"]["layer_weights"] == pytest.approx(
+    of_it = summary["methods"]["spread"]
+    assert of_it["settings"] == {"power": 2.0, "centred": False}
+    assert of_it["layer_weights"] == pytest.approx(
         [weight**2 for weight in weights["spread"]], rel=1e-5
     )
+    # The same in a file, of which only a plan is made; and again from the settings of the result.
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"models: [{tiny_folder}]\ntasks: [topics]\nseeds: [1]\ndata: {{limit: 90}}\n"
+        "techniques: {swapping: {}, spread: {power: 3, centred: true}}\nexplain: false\n"
+    )
+    found = memloc_with("sweep", file, "--dry-run")
+    assert found.returncode == 0, found.stderr
+    assert re.search(r"^technique +2 +0 ", found.stdout, re.MULTILINE), found.stdout
+    settings = Path(summary["folder"]) / "settings.json"
+    found = memloc_with("run", "--config", settings, "--workers", "1", "--json")
+    assert json.loads(found.stdout)["jobs"]["computed"] == 0, found.stderr
 
 
 def test_a_technique_that_fails_is_named_and_the_others_go_on(
@@ -157,16 +185,9 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
 BAD = {
     "no technique left": (("--techniques", "broken"), "'broken' of tiny-techniques"),
     "misspelt": (("--techniques", "spred"), "did you mean 'spread'?"),
-    "no form": (
-        ("--techniques", "spread", "--set", "power=2"),
-        "is not of the form NAME.KEY=VALUE",
-    ),
-    "not used": (
-        ("--techniques", "random", "--set", "spread.power=2"),
-        "is not among the techniques",
-    ),
-    "own": (("--techniques", "random", "--set", "random.seed=2"), "has options of its own"),
-    "value": (("--techniques", "spread", "--set", "spread.power=high"), "--set spread.power=high"),
+    "no setting": (("--techniques", "spread", "--spread.powr", "2"), "spread.powr"),
+    "value": (("--techniques", "spread", "--spread.power", "high"), "--spread.power 'high'"),
+    "limit": (("--techniques", "spread", "--spread.power", "-1"), "--spread.power -1"),
 }
 
 
@@ -196,7 +217,7 @@ def test_bad_use_of_techniques_is_one_sentence(
     ],
 )
 def test_scores_are_checked(table: object, words: str) -> None:
-    with pytest.raises(MethodFailed, match=words):
+    with pytest.raises(TechniqueFailed, match=words):
         check_scores("mine", table, 2)
 
 
@@ -211,7 +232,7 @@ def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     """Nobody names them: all that there are take part, and what is broken stops nobody."""
     found = memloc_with(
         "control", "--model", tiny_folder, "--tasks", "topics", "--layers", "first", *QUICK,
-        "--aux-limit", "40", "--control.attempts", "1", "--window-sizes", "1",
+        "--aux-limit", "40", "--attempts", "1", "--window-sizes", "1",
     )  # fmt: skip
     assert found.returncode == 2, found.stderr
     complaints = " ".join(found.stderr.split())
@@ -225,3 +246,48 @@ def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     assert all(name not in table for name in ("few", "crash", "broken"))
     accuracy = pd.read_parquet(next((tmp_path / "runs").glob("control-*")) / "accuracy.parquet")
     assert {"spread", "swapping", "shapley"} <= set(accuracy["technique"])
+
+
+class Alternating(Technique):
+    """Odd layers, and a setting each for them and the others."""
+
+    class Config(Settings):
+        odd: float = 1.0
+        even: float = 0.0
+
+    config: Config
+    name = "alternating"
+    needs = ("memorised",)
+    colour, marker = "#112233", "*"
+
+    def score(self, context: techniques.Context) -> pd.DataFrame:
+        layers = range(1, context.n_layers + 1)
+        weights = [self.config.odd if layer % 2 else self.config.even for layer in layers]
+        return pd.DataFrame({"layer": layers, "weight": weights})
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> type[Technique]:
+    monkeypatch.setattr(techniques, "_registered", {})
+    return techniques.register(Alternating)
+
+
+def test_a_class_in_a_script_is_a_technique_as_any_other(
+    registered: type[Technique], tiny_folder: Path, tmp_path: Path
+) -> None:
+    assert "alternating" in techniques.names()
+    assert techniques.make("alternating", {"even": 2}) == Alternating(even=2) != Alternating()
+    result = memloc.run(
+        str(tiny_folder), "topics", data={"limit": 90}, training={"epochs": 1},
+        techniques=["random", Alternating(even=0.5)], explain=False, workers=1,
+        runs=tmp_path, progress=False,
+    )  # fmt: skip
+    weights = result.layers[result.layers["technique"] == "alternating"]["weight"]
+    assert weights.tolist() == [1.0, 0.5, 1.0]
+    assert technique_looks(["alternating"])["alternating"].colour == "#112233"
+    with pytest.raises(techniques.PluginFailed, match="is taken by a technique of memloc"):
+        techniques.register(type("Other", (Alternating,), {"name": "swapping"}))
+    inside = type("Inside", (Alternating,), {"name": "inside", "__qualname__": "f.<locals>.Inside"})
+    techniques.register(inside)
+    with pytest.raises(techniques.PluginFailed, match="other processes cannot import it"):
+        techniques.place_of("inside")

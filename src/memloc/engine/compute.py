@@ -40,7 +40,7 @@ from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource, Role, StatesOf, resolve
 from memloc.models.on_demand import LayersOnDemand
 from memloc.models.states import EVALUATION_BATCH, states_of
-from memloc.techniques import Technique, make
+from memloc.techniques import Technique, make, register_from
 from memloc.techniques.base import CACHE_MEMORY, Context
 from memloc.training.control import (
     AuxiliaryTask,
@@ -521,6 +521,8 @@ def localise(job: Job, store: Store, report: Report) -> Output:
 
 
 def _technique(job: Job) -> Technique:
+    if "technique" in job.where:
+        register_from(job.where["technique"])
     return make(job.identity["technique"], job.identity["settings"])
 
 

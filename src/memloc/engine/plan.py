@@ -27,7 +27,7 @@ from memloc.engine import costs
 from memloc.engine.device import pick_device
 from memloc.engine.job import Job
 from memloc.models.names import ModelSource
-from memloc.techniques import Technique, make_usable, origin
+from memloc.techniques import Technique, make_usable, origin, place_of
 
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
@@ -169,7 +169,12 @@ class Planner:
         parts: dict[str, Job] = {}
         results: dict[str, Job] = {}
         for technique in (*techniques, *explanations):
-            results[technique.name], needed = self.apply(technique, seed, models, of)
+            result, needed = self.apply(technique, seed, models, of)
+            place = place_of(technique.name)
+            if place is not None:  # only this process knows it by name
+                result = replace(result, where={**result.where, "technique": place})
+                needed = [replace(job, where={**job.where, "technique": place}) for job in needed]
+            results[technique.name] = result
             parts |= {job.key: job for job in needed}
         return SeedJobs(
             seed,

@@ -18,9 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import Any, get_args
 
-from memloc.config import DEFAULT_TECHNIQUES, Unit
+from memloc.config import DEFAULT_TECHNIQUES, Settings, Unit
 from memloc.errors import MemlocError, nearest, suggest
 from memloc.models.names import SWAPPED_HALVES, Role
 from memloc.tables import SHARED, Table
@@ -39,6 +40,7 @@ __all__ = [
     "Context",
     "Explanation",
     "LocalisationResult",
+    "Settings",
     "Technique",
     "TechniqueFailed",
     "find",
@@ -72,8 +74,8 @@ _registered: dict[str, type[Technique]] = {}
 def register(technique: type[Technique]) -> type[Technique]:
     """Class decorator: make a technique known under its name.
 
-    Worker processes find it by its module and name, so it must be a class of a module that they
-    can import.
+    Experiments that run in other processes import its module there. In memory, as in
+    `memloc.localise`, it may be defined anywhere.
 
     Raises:
         PluginFailed: If it is no technique, or its name is taken by one of memloc.
@@ -199,6 +201,29 @@ def all_tables() -> dict[str, Table]:
             with suppress(PluginFailed):
                 found |= {table.name: table for table in find(name).tables}
     return found
+
+
+def place_of(name: str) -> str | None:
+    """Where other processes find a technique that a script has registered, as `module:Class`.
+
+    Raises:
+        PluginFailed: If they cannot import it.
+    """
+    technique = _registered.get(name)
+    if technique is None:
+        return None
+    if technique.__module__ == "__main__" or "<locals>" in technique.__qualname__:
+        raise PluginFailed(
+            f"technique {name!r} is defined where other processes cannot import it",
+            remedy="put its class into a module",
+        )
+    return f"{technique.__module__}:{technique.__qualname__}"
+
+
+def register_from(place: str) -> None:
+    """Register the technique that `place_of` told of, in another process."""
+    module, _, qualname = place.partition(":")
+    register(attrgetter(qualname)(importlib.import_module(module)))
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Technique:
