@@ -132,7 +132,10 @@ class RayExecutor(Executor):
         if time.monotonic() - self.began > SILENCE:
             self.began = float("inf")
             if not self.store.locks.names():
-                progress.note("the Ray cluster is busy: no worker could start yet")
+                progress.note(
+                    "no worker of the Ray cluster could start yet: it is busy, or its machines do "
+                    "not reach this one"
+                )
 
     def stop(self) -> None:
         """Have workers drop what they do, end them, and leave the cluster."""
@@ -298,14 +301,27 @@ def join_cluster(ray: Any, address: str | None, cores: int) -> None:
             remedy="if its head listens at 127.0.0.1 only, start it with "
             "`ray start --head --node-ip-address=ADDRESS`, an address that all machines see",
         ) from None
-    except ray.exceptions.AuthenticationError:
-        raise ClusterError(
-            f"the Ray cluster {address!r} asks for a token",
-            remedy="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH as on the "
-            "head",
-        ) from None
     except Exception as error:
+        if address is not None and _asks_for_token(ray, address):
+            raise ClusterError(
+                f"the Ray cluster {address!r} asks for a token",
+                remedy="set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH to a file with the token "
+                "of the cluster",
+            ) from None
         raise _unreachable(address, error) from None
+    # Ray prints a paragraph on standard output for every worker and machine that dies.
+    internals: Any = importlib.import_module("ray._private.worker")
+    if hasattr(internals, "print_to_stdstream"):
+        internals.print_to_stdstream = lambda *given, **named: None
+
+
+def _asks_for_token(ray: Any, address: str) -> bool:
+    """Whether that is why a cluster cannot be joined, of which `ray.init` says nothing."""
+    try:
+        importlib.import_module("ray._raylet").GcsClient(address=address)
+    except Exception as error:
+        return isinstance(error, getattr(ray.exceptions, "AuthenticationError", ()))
+    return False
 
 
 def _unreachable(address: str | None, error: Exception) -> ClusterError:
