@@ -8,7 +8,6 @@ import inspect
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -37,20 +36,29 @@ def test_every_public_name_is_there_and_stays_what_it_is() -> None:
         memloc.locate  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_every_technique_of_memloc_has_a_function_or_a_name() -> None:
-    functions = {"swapping", "retraining", "gradients", "probing", "shapley", "patching"}
-    assert functions < set(memloc.single.__all__)
-    assert functions < set(memloc.single.names())
+def test_techniques_are_objects_that_hold_their_settings() -> None:
+    technique = memloc.Retraining(epochs=3)  # type: ignore[attr-defined]
+    assert technique.config.epochs == 3
+    assert "Retraining" in dir(memloc)
+    with pytest.raises(memloc.MemlocError, match=r"^retraining\.epochs 0 is not possible"):
+        memloc.Retraining(epochs=0)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("module", [memloc.single, memloc.analyses])
-def test_modules_of_parts_offer_what_they_list(module: Any) -> None:
+def test_settings_are_objects_too() -> None:
+    assert memloc.Training(epochs=3).batch_size == 8
+    with pytest.raises(memloc.MemlocError, match=r"^epochs 0 is not possible"):
+        memloc.Training(epochs=0)
+
+
+def test_the_analyses_are_what_their_module_lists() -> None:
     own = {
         name
-        for name, found in vars(module).items()
-        if inspect.isfunction(found) and found.__module__ == module.__name__ and name[0] != "_"
+        for name, found in vars(memloc.analyses).items()
+        if inspect.isfunction(found)
+        and found.__module__ == memloc.analyses.__name__
+        and name[0] != "_"
     }
-    assert own == set(module.__all__)
+    assert own == set(memloc.analyses.__all__)
 
 
 def test_a_file_of_a_user_passes_strict_type_checks(tmp_path: Path) -> None:
@@ -63,6 +71,7 @@ from matplotlib.figure import Figure
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import memloc
+from memloc.techniques.swapping import Swapping
 
 
 def analyse(folder: str, data: pd.DataFrame) -> float | None:
@@ -72,13 +81,13 @@ def analyse(folder: str, data: pd.DataFrame) -> float | None:
         memorised=model, tokenizer=tokenizer, data=data, suspects=[True, False]
     )
     with memloc.prepare(memorised=model, tokenizer=tokenizer, data=data) as context:
-        layers: pd.DataFrame = memloc.single.swapping(context).layers
+        layers: pd.DataFrame = Swapping().localise(context).layers
     print(layers, memloc.BlockModel(model).n_layers)
     return result.mcog("swapping")
 
 
 def experiment() -> Path:
-    result = memloc.run("minilm", {"text": ["a"], "label": [1]}, seeds=[1, 2], methods="swapping")
+    result = memloc.run("minilm", {"text": ["a"], "label": [1]}, seeds=[1, 2], techniques="random")
     picture: Figure = result.plot.heatmap("swapping")
     skipped: dict[str, str] = result.skipped
     weights: float | None = memloc.analyses.mcog([1.0, 2.0])
@@ -89,7 +98,7 @@ def experiment() -> Path:
     wrong = """
 import memloc
 
-memloc.run(limit="ten")
+memloc.run(workers="ten")
 memloc.runn()
 memloc.load("a").layer
 """
@@ -106,7 +115,7 @@ memloc.load("a").layer
     )
     errors = [line for line in found.stdout.splitlines() if ": error:" in line]
     assert [line for line in errors if "right.py" in line] == []
-    wanted = ('"limit" to "run"', 'no attribute "runn"', 'has no attribute "layer"')
+    wanted = ('"workers" to "run"', 'no attribute "runn"', 'has no attribute "layer"')
     mistakes = [line for line in errors if "wrong.py" in line]
     assert len(mistakes) == len(wanted), found.stdout
     assert all(words in line for words, line in zip(wanted, mistakes, strict=True))
@@ -118,7 +127,7 @@ def test_the_examples_of_the_docstrings_run(
     monkeypatch.chdir(tmp_path)
     trained.pretrained.save_pretrained("path/to/model")
     trained.tokenizer.save_pretrained("path/to/model")
-    memloc.localise(**trained.both, methods="swapping", explain=False).save("saved")
+    memloc.localise(**trained.both, techniques="swapping", explain=False).save("saved")
     names = {
         "memloc": memloc,
         "model_m": trained.memorised,

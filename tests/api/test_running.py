@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import random
 import subprocess
@@ -15,51 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-import typer.main
 from datasets import ClassLabel, Dataset, Features, Value
 
 import memloc
-from memloc.cli import app
 from memloc.errors import MemlocError
 from tests.api.conftest import Setup, clean_rows
-
-ELSEWHERE = {"open_it": "Result.report", "as_json": "Result.summary"}
-"""Options that are no arguments, and what there is instead."""
-RENAMED = {"set_option": "options"}
-
-
-def options_of(command: str) -> dict[str, Any]:
-    found = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
-    return {parameter.name: parameter.default for parameter in found.params}
-
-
-def test_every_option_of_the_command_is_an_argument_with_the_same_default() -> None:
-    arguments = inspect.signature(memloc.run).parameters
-    for option, default in options_of("run").items():
-        if option in ELSEWHERE or option == "help":
-            continue
-        name = RENAMED.get(option, option)
-        assert name in arguments, f"--{option} has no counterpart"
-        ours = arguments[name].default
-        if name == "methods":
-            ours = ",".join(ours)
-        assert str(ours) == str(default), name
-
-
-def test_every_option_of_localise_is_an_argument_too() -> None:
-    other = {
-        **{"out": "Result.save", "workers": "one process", "device": "the models'"},
-        **{"dtype": "the models'", "trust_remote_code": "from_pretrained", "low_memory": "no copy"},
-        **{f"{c}_column": c for c in ("text", "pair", "label", "original_label")},
-    }
-    arguments = inspect.signature(memloc.localise).parameters
-    for option, default in options_of("localise").items():
-        if option in ELSEWHERE or option in other or option == "help":
-            continue
-        name = RENAMED.get(option, option)
-        assert name in arguments, f"--{option} has no counterpart"
-        if arguments[name].default is not inspect.Parameter.empty and name != "original":
-            assert str(arguments[name].default) == str(default), name
 
 
 def write_model(folder: Path, setup: Setup) -> None:
@@ -83,9 +42,11 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
     # Without a guard: processes that it starts must not run the script again.
     (tmp_path / "script.py").write_text(
         "import memloc\n"
-        "result = memloc.run(model='tiny', task='questions', limit=60, noise=0.3, epochs=1,\n"
-        "    seeds=[2], learning_rate=1e-3, probe_seeds=1, probe_epochs=27, retrain_epochs=1,\n"
-        "    workers=2, window_sizes=[1], progress=False, runs='by_script')\n"
+        "result = memloc.run('tiny', 'questions', data=memloc.Data(limit=60, noise=0.3),\n"
+        "    training={'epochs': 1, 'learning_rate': 1e-3}, seeds=[2], windows={'sizes': [1]},\n"
+        "    techniques=['swapping', memloc.Retraining(epochs=1), 'gradients',\n"
+        "        memloc.Probing(seeds=1, epochs=27)],\n"
+        "    workers=2, progress=False, runs='by_script')\n"
         "print(result.folder)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -117,13 +78,12 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
 
 
 QUICK: dict[str, Any] = {
-    "epochs": 1,
-    "learning_rate": 1e-3,
-    "methods": "swapping",
+    "training": {"epochs": 1, "learning_rate": 1e-3},
+    "techniques": "swapping",
     "explain": False,
     "workers": 1,
     "progress": False,
-    "noise": 0.2,
+    "data": {"noise": 0.2},
 }
 
 
@@ -171,31 +131,30 @@ def test_unusable_arguments_are_refused_by_their_names(
         assert "\n" not in str(caught.value)
         assert "--" not in str(caught.value)
 
-    refuse("limit 0 is not possible", limit=0)
-    refuse("there is no task 'qestions'; did you mean 'questions'?", task="qestions")
-    refuse("technique 'swap' does not exist", methods=["swap"])
-    refuse("seeds '1,1' must be different numbers", seeds=[1, 1])
-    refuse("seeds 1.5 is not possible; give whole numbers", seeds=1.5)
-    refuse("seeds '1,1.5' is not a list of whole numbers", seeds=[1, 1.5])
-    refuse("window_sizes '0' is out of range", window_sizes=0)
-    refuse("methods 5 is not possible; give names of techniques", methods=5)
-    refuse("cache_memory None is not possible", cache_memory=None)
+    refuse("data.limit 0 is not possible", data={"limit": 0})
+    refuse("data 5 is not possible: it is not a group of settings; give a memloc.Data", data=5)
+    refuse("training.epochz: there is no such setting; did you mean", training={"epochz": 3})
+    refuse("task 'qestions' is not possible: there is no such task", task="qestions")
+    refuse("technique 'swap' does not exist", techniques=["swap"])
+    refuse("techniques 5 is not possible: it is not a technique", techniques=5)
+    refuse("retraining.epochs 0 is not possible", techniques={"retraining": {"epochs": 0}})
+    refuse("a seed is named twice", seeds=[1, 1])
+    refuse("seeds 1.5 is not possible", seeds=1.5)
+    refuse("windows.sizes 0 is not possible", windows={"sizes": 0})
+    refuse("cache_memory 'much' is not possible", cache_memory="much")
     refuse("progress 'yes' is not possible", progress="yes", task=Path("none.csv"))
     refuse("runs 5 is not a path; give it as a text", runs=5)
-    refuse("workers '2' is not possible; give a whole number", workers="2")
+    refuse("workers '2' is not possible", workers="2")
     refuse("workers 0 is not possible", workers=0)
-    refuse("without generalisation=True", splits=3)
+    refuse("generalisation.splits 1 is not possible", generalisation={"splits": 1})
     refuse("'label' has 1 values but 'text' has 2", texts=["a", "b"], labels=[1])
     refuse("labels are missing", texts=["a", "b"])
     refuse("both a task and lists", task="reviews", texts=["a"], labels=[1])
     frame = pd.DataFrame({"text": ["a", "b"], "label": [1, None]})
     refuse("'label' in row 1 of task (rows count from 0) is missing", task=frame)
-    refuse("task has no column 'txt'; did you mean 'text'?", task=frame, text_column="txt")
-    refuse("label_column is [1, 0]; give the name of", task=frame, label_column=[1, 0])
-    twice = {"task": frame.assign(label=[0, 1]), "original_label_column": "label"}
-    refuse("name another one with original_label_column", **twice)
     refuse(
-        "the class '0' (one of 2 such classes) has a single example in task;",
-        task=frame.assign(label=[0, 1]),
+        "task has no column 'txt'; did you mean 'text'?", task=frame, data={"text_column": "txt"}
     )
+    refuse("label_column [1, 0] is not possible", task=frame, data={"label_column": [1, 0]})
+    refuse("has a single example", task=frame.assign(label=[0, 1]))
     assert not (tmp_path / "runs" / "store").exists()
