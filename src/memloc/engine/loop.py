@@ -358,7 +358,7 @@ class Loop:
                 self.elsewhere.discard(artefact)
                 self._finish(artefact) if there else self._again(artefact)
         if not self.executor.reports_starts:
-            held = self.store.locks.names()
+            held = self.store.locks.holders()
             for artefact in tuple(self.submitted):
                 if "-".join(artefact) in held:
                     self._start(self.jobs[artefact])

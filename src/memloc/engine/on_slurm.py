@@ -194,11 +194,11 @@ class SlurmExecutor(Executor):
                 f"Slurm did not accept the workers ({words})", remedy="check the `slurm` settings"
             ) from None
 
-    def _ended(self) -> list[Any]:
-        """The workers that have ended, as far as is known."""
+    def _ended(self, every: float | None = None) -> list[Any]:
+        """The workers that have ended, as far as is known; Slurm is not asked all the time."""
         if self.config.cluster == "local":
             return [worker for worker in self.array if worker.done()]
-        if time.monotonic() - self.asked < ASK_EVERY:
+        if time.monotonic() - self.asked < (ASK_EVERY if every is None else every):
             return []
         self.asked = time.monotonic()
         # Not sacct, which many clusters do not have; what squeue has forgotten ended long ago.
@@ -241,8 +241,7 @@ class SlurmExecutor(Executor):
         deadline = time.monotonic() + (LEISURE if here else PATIENCE)
         while self.array and time.monotonic() < deadline:
             time.sleep(0.1)
-            self.asked = self.asked if here else min(self.asked, time.monotonic() - ASK_EVERY + 1)
-            ended = self._ended()
+            ended = self._ended(every=1.0)
             self.array = [worker for worker in self.array if worker not in ended]
         self.stop()
 
