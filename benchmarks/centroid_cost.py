@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.subjects import timed
-from memloc.config import DataConfig, ModelConfig, TrainingConfig
+from memloc.config import Data, Model, Training
 from memloc.data.encode import encode
 from memloc.data.load import load_task
 from memloc.models.load import load_classifier
@@ -37,12 +37,12 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     task = load_task(
-        DataConfig(task=arguments.task, data_dir=arguments.data_dir, limit=arguments.examples)
+        Data(task=arguments.task, data_dir=arguments.data_dir, limit=arguments.examples)
     )
-    source, config = resolve(ModelConfig()), ModelConfig()
+    source, config = resolve(Model()), Model()
     models = [load_classifier(source, config, n_labels=len(task.labels), seed=s) for s in (1, 2)]
     encoded = encode(task.train, models[0].codec)
-    training = TrainingConfig(learning_rate=1e-4, batch_size=arguments.batch_size, epochs=2)
+    training = Training(learning_rate=1e-4, batch_size=arguments.batch_size, epochs=2)
     learner = WholeModel(models[0].blocks, encoded, encoded)
     labels = torch.from_numpy(task.train["label"].to_numpy(copy=True))
     epochs = train_epochs(learner, labels, training, 0)

@@ -15,11 +15,11 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from memloc.config import (
-    DataConfig,
+    Data,
     RetrainingConfig,
-    RunConfig,
+    Run,
     TechniquesConfig,
-    TrainingConfig,
+    Training,
 )
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.engine.experiment import run
@@ -40,9 +40,9 @@ def main() -> None:
     for task in arguments.tasks.split(","):
         results = []
         for dropout in (False, True):
-            config = RunConfig(
-                data=DataConfig(task=task),
-                training=TrainingConfig(**known_training("minilm")),
+            config = Run(
+                data=Data(task=task),
+                training=Training(**known_training("minilm")),
                 seeds=tuple(int(seed) for seed in arguments.seeds.split(",")),
                 methods=("retraining",),
                 techniques=TechniquesConfig(retraining=RetrainingConfig(frozen_dropout=dropout)),

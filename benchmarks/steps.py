@@ -20,7 +20,7 @@ from tests.oracles.swapping import swap_all_windows_plainly
 
 from benchmarks.subjects import PREFIX, Subject, block_size, timed, timed_in_turns
 from memloc.analysis.windows import Window, all_windows
-from memloc.config import ProbingConfig, RetrainingConfig, TrainingConfig
+from memloc.config import ProbingConfig, RetrainingConfig, Training
 from memloc.data.encode import encode, training_batches
 from memloc.models.states import StateCache, pooled_states
 from memloc.techniques.gradients import Target, clean_sample, mean_gradient
@@ -76,7 +76,7 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
     cost of the oracle does not depend on the window (the whole model, whatever is frozen).
     """
     memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
-    training = TrainingConfig(learning_rate=1e-4, batch_size=8, epochs=epochs)
+    training = Training(learning_rate=1e-4, batch_size=8, epochs=epochs)
     config = RetrainingConfig(epochs=epochs)
     rows = divide(subject.table["noisy"].to_numpy(), 0)
     n_noisy = int(subject.table["noisy"].sum())
@@ -265,7 +265,7 @@ def fine_tuning(subject: Subject, epochs: int = 2) -> dict[str, Any]:
     model = subject.build(1).blocks
     learner = WholeModel(model, subject.encoded, subject.encoded)
     size = sum(parameter.numel() for parameter in learner.trainable().values())
-    config = TrainingConfig(learning_rate=1e-4, batch_size=8, epochs=epochs)
+    config = Training(learning_rate=1e-4, batch_size=8, epochs=epochs)
     seconds = []
     epochs_of = train_epochs(learner, subject.labels, config, 0)
     while True:

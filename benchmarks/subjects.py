@@ -14,7 +14,7 @@ import pandas as pd
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.data.builtin import generate
 from memloc.data.encode import Encoded, encode
 from memloc.models.blocks import BlockModel
@@ -65,7 +65,7 @@ def make_subjects(examples: int) -> list[Subject]:
 
 def minilm(seed: int) -> Classifier:
     """The embedded 6-layer model with six classes."""
-    config = ModelConfig(name="minilm")
+    config = Model(name="minilm")
     classifier = load_classifier(resolve(config), config, n_labels=6, seed=0)
     shake(classifier.blocks.model, seed)
     return classifier

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.control import accuracy_table
-from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import Data, Model, Run, Training
 from memloc.tables import CELL
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
@@ -84,10 +84,10 @@ def write_run(
         weights = {name: [straight(layers, 0.45)] * len(seeds) for name in TECHNIQUES}
     folder = runs / (name or f"{task}-{model}")
     folder.mkdir(parents=True)
-    config = RunConfig(
-        data=DataConfig(task=task),
-        model=ModelConfig(name=model),
-        training=TrainingConfig(),
+    config = Run(
+        data=Data(task=task),
+        model=Model(name=model),
+        training=Training(),
         seeds=tuple(seeds),
         techniques={name: {} for name in weights},
     ).model_dump(mode="json")

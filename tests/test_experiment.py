@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 
 from memloc.api.experiments import run
-from memloc.config import DataConfig, Engine, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import Data, Engine, Model, Run, Training
 from memloc.engine.progress import LogLines, Progress
 from memloc.results.binarised import compare_binarised
 from memloc.results.grid import read_grid
@@ -18,10 +18,10 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
     runs, stream = tmp_path / "runs", io.StringIO()
 
     def result(task: str, binarise: bool) -> Path:
-        config = RunConfig(
-            data=DataConfig(task=task, limit=60, binarise=binarise),
-            model=ModelConfig(name=str(tiny_folder)),
-            training=TrainingConfig(epochs=1, learning_rate=1e-3),
+        config = Run(
+            data=Data(task=task, limit=60, binarise=binarise),
+            model=Model(name=str(tiny_folder)),
+            training=Training(epochs=1, learning_rate=1e-3),
             techniques={"swapping": {}},
             explain=False,
         )

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import memloc as package
-from memloc.config import ModelConfig
+from memloc.config import Model
 from tests.conftest import assert_one_sentence
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
@@ -102,7 +102,7 @@ def test_the_search_for_dangers_finds_them() -> None:
 def test_code_of_models_is_trusted_only_if_the_user_says_so() -> None:
     found = [f"{path}:{line}" for path in SOURCES for line in trusts(path.read_text("utf-8"))]
     assert found == []
-    assert ModelConfig(name="x").trust_remote_code is False
+    assert Model(name="x").trust_remote_code is False
 
 
 @pytest.fixture(scope="module")

@@ -830,12 +830,3 @@ class ControlRun(Settings):
     def every_technique(self) -> bool:
         """Whether all techniques are wanted that the models allow."""
         return self.all_techniques or not self.techniques
-
-
-DataConfig = Data
-ModelConfig = Model
-TrainingConfig = Training
-GeneralisationConfig = Generalisation
-ControlConfig = Control
-RunConfig = Run
-ControlRunConfig = ControlRun

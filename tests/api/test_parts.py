@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import memloc
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.load import load_task
 from memloc.errors import MemlocError
 from tests.api.conftest import Setup, untrained
 
 
 def test_labels_flip_as_in_a_run() -> None:
-    task = load_task(DataConfig(task="questions", limit=100, noise=0.2, seed=4))
+    task = load_task(Data(task="questions", limit=100, noise=0.2, seed=4))
     correct = [task.labels[number] for number in task.train["original_label"]]
     found = memloc.perturb(correct, noise=0.2, seed=4)
     assert found["original_label"].tolist() == correct

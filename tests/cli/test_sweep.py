@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.engine import input_cache
 from memloc.engine.compute import KINDS
 from memloc.engine.guesses import Guesses
@@ -150,7 +150,7 @@ def test_presets_can_be_listed_and_copied(memloc) -> None:
 
 
 def away(config) -> None:
-    error = DataError if isinstance(config, DataConfig) else ModelError
+    error = DataError if isinstance(config, Data) else ModelError
     raise error("the hub cannot be reached")
 
 

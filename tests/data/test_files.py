@@ -6,7 +6,7 @@ import json
 import pandas as pd
 import pytest
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.files import load_file, read_labelled_file, read_table
 from memloc.errors import DataError
 
@@ -41,7 +41,7 @@ def refusal(path, **columns):
 
 def task_refusal(path, **settings):
     with pytest.raises(DataError) as caught:
-        load_file(DataConfig(task=str(path), **settings))
+        load_file(Data(task=str(path), **settings))
     return str(caught.value)
 
 
@@ -339,8 +339,8 @@ def test_labels_of_any_kind_become_strings(tmp_path):
 def test_labels_are_sorted_as_numbers_or_as_words(tmp_path):
     numbers = write(tmp_path / "n.csv", csv_of(many([10, 9, -1])))
     words = write(tmp_path / "w.csv", csv_of(many(["b", "a", "10"])))
-    assert load_file(DataConfig(task=str(numbers))).labels == ("-1", "9", "10")
-    assert load_file(DataConfig(task=str(words))).labels == ("10", "a", "b")
+    assert load_file(Data(task=str(numbers))).labels == ("-1", "9", "10")
+    assert load_file(Data(task=str(words))).labels == ("10", "a", "b")
 
 
 def test_label_names_beside_integers_are_used_when_they_fit(tmp_path):
@@ -348,13 +348,13 @@ def test_label_names_beside_integers_are_used_when_they_fit(tmp_path):
     good = write(tmp_path / "g.csv", csv_of(rows, "text,label,label_name"))
     rows[3] = (*rows[3][:2], "yes")
     bad = write(tmp_path / "b.csv", csv_of(rows, "text,label,label_name"))
-    assert load_file(DataConfig(task=str(good))).labels == ("no", "yes")
-    assert load_file(DataConfig(task=str(bad))).labels == ("0", "1")
+    assert load_file(Data(task=str(good))).labels == ("no", "yes")
+    assert load_file(Data(task=str(bad))).labels == ("0", "1")
 
 
 def test_a_fifth_of_every_class_is_set_aside_for_validation(tmp_path):
     path = write(tmp_path / "my.reviews.csv", csv_of([*many("ab", 40), *many("c", 10)]))
-    task = load_file(DataConfig(task=str(path)))
+    task = load_file(Data(task=str(path)))
     assert (task.name, task.category) == ("my.reviews", "file")
     assert task.validation.label.value_counts().to_dict() == {0: 8, 1: 8, 2: 2}
     assert sorted([*task.train.example, *task.validation.example]) == list(range(90))
@@ -368,13 +368,13 @@ def test_a_fifth_of_every_class_is_set_aside_for_validation(tmp_path):
 
 def test_the_data_seed_does_not_change_the_split(tmp_path):
     path = write(tmp_path / "a.csv", csv_of(many("ab", 40)))
-    first, second = (load_file(DataConfig(task=str(path), seed=seed)) for seed in (1, 2))
+    first, second = (load_file(Data(task=str(path), seed=seed)) for seed in (1, 2))
     assert first.train.equals(second.train)
 
 
 def test_a_rare_class_keeps_two_training_examples(tmp_path):
     path = write(tmp_path / "a.csv", csv_of([*many("a", 40), *many("b", 2)]))
-    task = load_file(DataConfig(task=str(path)))
+    task = load_file(Data(task=str(path)))
     assert (task.train.label == 1).sum() == 2
 
 
@@ -386,7 +386,7 @@ def test_too_few_examples_for_a_split_are_refused(tmp_path):
 def test_a_validation_file_is_used_with_the_labels_of_training(tmp_path):
     train = write(tmp_path / "a.csv", csv_of(many("ab")))
     held = write(tmp_path / "v.jsonl", jsonl_of([{"text": "new", "label": "b"}]))
-    task = load_file(DataConfig(task=str(train), validation=held))
+    task = load_file(Data(task=str(train), validation=held))
     assert len(task.train) == 20
     assert task.validation.to_dict("records") == [{"example": 0, "text": "new", "label": 1}]
 
@@ -424,8 +424,8 @@ def test_original_labels_are_guessed_by_one_name_only(tmp_path):
     rows = [(text, label, label) for text, label in many("ab")]
     for name, found in [("original_label", True), ("gold", False)]:
         path = write(tmp_path / f"{name}.csv", csv_of(rows, f"text,label,{name}"))
-        assert ("original_label" in load_file(DataConfig(task=str(path))).train) == found
-    config = DataConfig(task=str(path), original_label_column="Gold")
+        assert ("original_label" in load_file(Data(task=str(path))).train) == found
+    config = Data(task=str(path), original_label_column="Gold")
     assert "original_label" in load_file(config).train
 
 
@@ -434,12 +434,12 @@ def test_validation_goes_by_the_original_labels(tmp_path):
     rows[0] = (rows[0][0], "a", "b")
     rows[2] = (rows[2][0], "a", "b")
     path = write(tmp_path / "a.csv", csv_of(rows, "text,label,original_label"))
-    held = load_file(DataConfig(task=str(path))).validation
+    held = load_file(Data(task=str(path))).validation
     assert "original_label" not in held
     original = {text: "ab".index(label) for text, _, label in rows}
     assert list(held.label) == [original[text] for text in held.text]
     clean = write(tmp_path / "v.csv", csv_of(many("ab")))
-    config = DataConfig(task=str(path), validation=clean, original_label_column="original_label")
+    config = Data(task=str(path), validation=clean, original_label_column="original_label")
     assert list(load_file(config).validation.label) == [0, 1] * 10
 
 

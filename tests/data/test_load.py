@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import load_task, named_tasks
 from memloc.errors import DataError
@@ -25,7 +25,7 @@ def rows_of(**counts):
 
 def refusal(**settings):
     with pytest.raises(DataError) as caught:
-        load_task(DataConfig(**settings))
+        load_task(Data(**settings))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -33,7 +33,7 @@ def refusal(**settings):
 
 @pytest.mark.parametrize("name", BUILTIN_TASKS)
 def test_a_built_in_task_has_400_examples_and_15_percent_noise(name):
-    task = load_task(DataConfig(task=name))
+    task = load_task(Data(task=name))
     assert task.name == name
     assert len(task.train) == 400
     assert len(task.validation) == 200
@@ -42,21 +42,21 @@ def test_a_built_in_task_has_400_examples_and_15_percent_noise(name):
 
 
 def test_a_limit_is_the_size_of_a_built_in_task():
-    task = load_task(DataConfig(task=BUILTIN, limit=150))
+    task = load_task(Data(task=BUILTIN, limit=150))
     assert (len(task.train), len(task.validation)) == (150, 100)
-    large = load_task(DataConfig(task=BUILTIN, limit=2400))
+    large = load_task(Data(task=BUILTIN, limit=2400))
     assert (len(large.train), len(large.validation)) == (2400, 1000)
 
 
 @pytest.mark.parametrize("name", BUILTIN_TASKS)
 def test_a_binarised_built_in_task_has_its_full_size_too(name):
-    task = load_task(DataConfig(task=name, binarise=True, limit=120))
+    task = load_task(Data(task=name, binarise=True, limit=120))
     assert len(task.labels) == 2
     assert len(task.train) == 120
 
 
 def test_the_data_seed_changes_the_noise_but_not_the_texts_of_built_in_tasks():
-    first, second = (load_task(DataConfig(task=BUILTIN, seed=seed)).train for seed in (1, 2))
+    first, second = (load_task(Data(task=BUILTIN, seed=seed)).train for seed in (1, 2))
     assert first.text.equals(second.text)
     assert first.original_label.equals(second.original_label)
     assert not first.noisy.equals(second.noisy)
@@ -69,7 +69,7 @@ def test_too_small_a_limit_is_refused_before_anything_is_made():
 
 def test_a_file_is_binarised_then_limited_then_made_noisy(tmp_path):
     path = write_csv(tmp_path / "a.csv", rows_of(rare=20, some=100, most=300))
-    config = DataConfig(task=str(path), binarise=True, limit=80, noise=0.1)
+    config = Data(task=str(path), binarise=True, limit=80, noise=0.1)
     task = load_task(config)
     assert task.labels == ("most", "some")
     assert np.bincount(task.train.original_label).tolist() == [60, 20]
@@ -89,7 +89,7 @@ def test_a_paper_task_comes_from_the_data_folder(tmp_path):
             for i in range(40)
         ]
         (tmp_path / "rte" / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
-    task = load_task(DataConfig(task="rte", data_dir=tmp_path, limit=20))
+    task = load_task(Data(task="rte", data_dir=tmp_path, limit=20))
     assert (task.name, task.category, task.labels) == ("rte", "NLU", names)
     assert len(task.train) == 20
     assert task.train.noisy.sum() == 2
@@ -102,7 +102,7 @@ def test_known_noise_is_taken_as_it_is(tmp_path):
     rows[30] = ("flipped 2", "a", "b")
     path = write_csv(tmp_path / "a.csv", rows, "text,label,gold")
     held = write_csv(tmp_path / "v.csv", rows_of(a=5, b=5))
-    config = DataConfig(task=str(path), validation=held, original_label_column="gold")
+    config = Data(task=str(path), validation=held, original_label_column="gold")
     train = load_task(config).train
     assert list(train[train.noisy].example) == [3, 30]
     assert list(train[train.noisy].label) == [1, 0]

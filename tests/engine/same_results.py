@@ -29,19 +29,19 @@ def make_model(folder: Path) -> Path:
 
 def make_jobs(model: Path, store: Store, device: str = "auto") -> list[Job]:
     """Trainings, swapping, and the windows of retraining, as a cluster gets them."""
-    from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+    from memloc.config import Data, Model, Run, Training
     from memloc.data.load import load_task
     from memloc.engine.job import write_task
     from memloc.engine.plan import plan_run
     from memloc.models.names import resolve
 
-    config = RunConfig(
-        model=ModelConfig(name=str(model)),
-        training=TrainingConfig(epochs=1, learning_rate=1e-3),
+    config = Run(
+        model=Model(name=str(model)),
+        training=Training(epochs=1, learning_rate=1e-3),
         techniques={"swapping": {}, "retraining": {"epochs": 1}},
     )
     where = {"device": device, "cache_memory": None}
-    data = write_task(store, load_task(DataConfig(task="reviews", limit=60)))
+    data = write_task(store, load_task(Data(task="reviews", limit=60)))
     return list(plan_run(config, data, resolve(config.model), LAYERS, where).jobs)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memloc.config import DataConfig, RunConfig
+from memloc.config import Data, Run
 from memloc.data.load import load_task
 from memloc.engine.costs import pass_flops, rough_lengths
 from memloc.engine.estimate import Estimator, History
@@ -49,10 +49,10 @@ def test_long_texts_count_up_to_the_limit() -> None:
 
 
 def plan_on(store: Store, limit: int, **changes):
-    task = load_task(DataConfig(task="reviews", limit=limit))
+    task = load_task(Data(task="reviews", limit=limit))
     artefact = write_task(store, task)
     cost = pass_flops(FACTS, rough_lengths(task.train, 512))
-    settings = RunConfig(techniques={"swapping": {}, "retraining": {}}, **changes)
+    settings = Run(techniques={"swapping": {}, "retraining": {}}, **changes)
     return plan_run(settings, artefact, SOURCE, 4, {"device": "cpu"}, pass_cost=cost), artefact
 
 
@@ -112,7 +112,7 @@ def test_where_nothing_is_known_no_time_is_given(tmp_path: Path) -> None:
 def test_a_model_is_measured_in_a_moment(tiny_folder: Path, tmp_path: Path) -> None:
     store, settings = Store(tmp_path), config(tiny_folder)
     source = resolve(settings.model)
-    other = load_task(DataConfig(task="topics", limit=60))
+    other = load_task(Data(task="topics", limit=60))
     data = [write_task(store, TASK), write_task(store, other)]
     look = model_job(settings.model, source)
     like = plan_run(settings, data[0], source, 3, {"device": "auto"}).jobs[0]

@@ -21,11 +21,11 @@ from rich.console import Console
 from memloc.api.experiments import run
 from memloc.config import (
     DEFAULT_TECHNIQUES,
-    DataConfig,
+    Data,
     Engine,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
+    Model,
+    Run,
+    Training,
 )
 from memloc.data.load import load_task
 from memloc.engine.compute import KINDS, train
@@ -41,14 +41,14 @@ from memloc.report.terminal import show_run
 from memloc.training.lesson import TrainingFailed
 from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
 
-TASK = load_task(DataConfig(task="reviews", limit=60))
+TASK = load_task(Data(task="reviews", limit=60))
 
 
-def config(folder: Path, **training) -> RunConfig:
-    return RunConfig(
-        data=DataConfig(task="reviews", limit=60),
-        model=ModelConfig(name=str(folder)),
-        training=TrainingConfig(**{"epochs": 2, "learning_rate": 1e-3, **training}),
+def config(folder: Path, **training) -> Run:
+    return Run(
+        data=Data(task="reviews", limit=60),
+        model=Model(name=str(folder)),
+        training=Training(**{"epochs": 2, "learning_rate": 1e-3, **training}),
         techniques={"swapping": {}},
         explain=False,
     )
@@ -81,7 +81,7 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
 ) -> None:
     runs = tmp_path / "runs"
 
-    def jobs(changed: RunConfig) -> dict[str, int]:
+    def jobs(changed: Run) -> dict[str, int]:
         return run(changed, Engine(runs=runs, workers=1)).summary["jobs"]
 
     first = config(tiny_folder)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memloc.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
+from memloc.config import Data, Model, Run, Training
 from memloc.data.load import load_task
 from memloc.engine.compute import context_for, forget_context
 from memloc.engine.job import Job, write_task
@@ -19,7 +19,7 @@ from memloc.models.names import resolve
 from tests.engine.same_results import Recorder
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
-TASK = load_task(DataConfig(task="reviews", limit=90))  # 12 noisy examples
+TASK = load_task(Data(task="reviews", limit=90))  # 12 noisy examples
 LAYERS = 2
 
 
@@ -47,9 +47,9 @@ def make_plan(
     **where: Any,
 ) -> RunPlan:
     quick = {"retraining": {"epochs": 1}, "probing": {"seeds": 1, "epochs": 1}}
-    config = RunConfig(
-        model=ModelConfig(name=str(folder)),
-        training=TrainingConfig(epochs=epochs, learning_rate=1e-3),
+    config = Run(
+        model=Model(name=str(folder)),
+        training=Training(epochs=epochs, learning_rate=1e-3),
         seeds=seeds,
         techniques={name: quick.get(name, {}) for name in techniques},
     )

@@ -18,11 +18,11 @@ from memloc.api.experiments import keep
 from memloc.api.result import Result
 from memloc.config import (
     ConfigError,
-    DataConfig,
-    GeneralisationConfig,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
+    Data,
+    Generalisation,
+    Model,
+    Run,
+    Training,
 )
 from memloc.data.encode import encode
 from memloc.data.task import Task
@@ -74,10 +74,10 @@ class Bench:
         model = folder / "tiny"
         tiny_model("bert", layers=LAYERS).save_pretrained(model)
         tiny_tokenizer().save_pretrained(model)
-        self.config = RunConfig(
-            data=DataConfig(task="reviews", limit=80),
-            model=ModelConfig(name=str(model)),
-            training=TrainingConfig(epochs=EPOCHS, learning_rate=3e-3, batch_size=32),
+        self.config = Run(
+            data=Data(task="reviews", limit=80),
+            model=Model(name=str(model)),
+            training=Training(epochs=EPOCHS, learning_rate=3e-3, batch_size=32),
             techniques={"swapping": {}, "probing": PROBING},
             explain=False,
             checkpoints=2,
@@ -87,7 +87,7 @@ class Bench:
         self.plan, self.result, self.computed = self.run(self.config)
         self.seed = self.plan.seeds[0]
 
-    def run(self, config: RunConfig) -> tuple[RunPlan, Result, list[str]]:
+    def run(self, config: Run) -> tuple[RunPlan, Result, list[str]]:
         here, inputs = Here(self.store), InputCache(self.store)
         prepared = experiment.prepare(config, inputs, Silent())
         planned = prepared.plan(inputs, here, {"device": "cpu"}, Silent())  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ def test_a_run_without_checkpoints_shares_everything_with_one_that_has_them(benc
 
 def test_keys_of_runs_without_checkpoints_are_what_they_were_before_there_were_any() -> None:
     source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
-    config = RunConfig(seeds=(1, 2), generalisation=GeneralisationConfig(splits=2))
+    config = Run(seeds=(1, 2), generalisation=Generalisation(splits=2))
     parts = ("centroids", "class_probes")
     plan = plan_run(config, ("data", "d" * 32), source, 3, {"device": "cpu"}, parts)
     assert key_of("run", [job.key for job in plan.jobs]) == "2d141907343a006b79890de0b57eb349"
@@ -326,7 +326,7 @@ def test_a_snapshot_that_is_lost_costs_a_training_and_never_the_result(bench: Be
 def test_checkpoints_are_spread_evenly_and_end_with_the_training(
     wanted: Any, epochs: int, expected: tuple[int, ...]
 ) -> None:
-    config = RunConfig(training=TrainingConfig(epochs=epochs), checkpoints=wanted)
+    config = Run(training=Training(epochs=epochs), checkpoints=wanted)
     assert config.checkpoint_epochs == expected
 
 
@@ -341,10 +341,10 @@ def test_checkpoints_are_spread_evenly_and_end_with_the_training(
 )
 def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str) -> None:
     with pytest.raises(ConfigError) as error:
-        RunConfig.make(training=TrainingConfig(epochs=3), checkpoints=wanted)
+        Run.make(training=Training(epochs=3), checkpoints=wanted)
     assert str(error.value).startswith(words)
     with pytest.raises(ConfigError, match="training has 1 epoch, and"):
-        RunConfig.make(training=TrainingConfig(epochs=1), checkpoints="every_epoch")
+        Run.make(training=Training(epochs=1), checkpoints="every_epoch")
 
 
 def test_what_model_or_data_do_not_allow_is_left_out_in_words(bench: Bench) -> None:
@@ -368,7 +368,7 @@ def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
     facts = {"trained_parameters": 1_000_000}
 
     def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
-        config = RunConfig(checkpoints=wanted, techniques={"swapping": {}})
+        config = Run(checkpoints=wanted, techniques={"swapping": {}})
         at = (("swapping", "probing"), ("centroids",))
         place = ("data", "d" * 32), source, 12, {"device": "cpu"}
         plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)

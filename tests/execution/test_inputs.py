@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.engine import compute as inputs
 from memloc.engine.compute import context_for, forget_context, on_this_machine
 from memloc.engine.job import Job
@@ -115,7 +115,7 @@ def test_low_memory_is_no_part_of_what_a_job_is(
 
 
 def test_the_embedded_model_is_found_wherever_it_is_installed(tmp_path: Path) -> None:
-    here = resolve(ModelConfig(name="minilm"))
+    here = resolve(Model(name="minilm"))
     assert on_this_machine(replace(here, location="/elsewhere/site-packages/model")) == here
     assert on_this_machine(here) == here
     # A folder of the same name holds another model.

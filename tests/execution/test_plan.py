@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from memloc.config import ControlConfig, GeneralisationConfig, RunConfig, Unit, Windows
+from memloc.config import Control, Generalisation, Run, Unit, Windows
 from memloc.engine.plan import ControlPlanner, Planner, RunPlan, plan_run
 from memloc.models.names import ModelSource
 from memloc.techniques import find, make, names
 
 SOURCE = ModelSource("some-model", "/somewhere/some-model", "f00d")
-CONFIG = RunConfig(seeds=(1, 2), generalisation=GeneralisationConfig(splits=3))
+CONFIG = Run(seeds=(1, 2), generalisation=Generalisation(splits=3))
 WHERE = {"device": "cpu"}
 
 
@@ -33,7 +33,7 @@ def test_keys_of_models_and_states_are_those_of_the_first_version() -> None:
     planner = Planner(
         ("data", "abc"), CONFIG.model, SOURCE, CONFIG.training, CONFIG.windows, 4, WHERE
     )
-    control = ControlPlanner(planner, ("data", "def"), ControlConfig(), ("some-model", "t"))
+    control = ControlPlanner(planner, ("data", "def"), Control(), ("some-model", "t"))
     cell = control.cell([make("swapping")], (1, 2), 1, "", 2.0).jobs
     assert {state: job.key for state, job in cell.trainings.items()} == {
         "memorised": "a77aea6a9fce67576fc44ffacb4cb499",
@@ -55,7 +55,7 @@ def test_labels_and_costs_of_a_plan_among_others_leave_its_keys_alone() -> None:
 
 def test_parts_of_layers_have_keys_of_their_own_where_they_matter() -> None:
     def keys(unit: Unit) -> tuple[dict[str, str], dict[str, str]]:
-        config = RunConfig(techniques={n: {} for n in names()}, windows=Windows(unit=unit))
+        config = Run(techniques={n: {} for n in names()}, windows=Windows(unit=unit))
         jobs = plan_run(config, ("data", "abc"), SOURCE, 2, WHERE).seeds[0]
         parts = {job.title: job.key for job in jobs.parts}
         results = {name: job.key for name, job in jobs.techniques.items()}

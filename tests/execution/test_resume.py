@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from memloc.config import (
-    ControlConfig,
-    DataConfig,
-    GeneralisationConfig,
-    ModelConfig,
-    TrainingConfig,
+    Control,
+    Data,
+    Generalisation,
+    Model,
+    Training,
     Windows,
 )
 from memloc.data.load import load_task
@@ -65,11 +65,11 @@ class Bench:
         model = folder / "tiny"
         tiny_model("bert", layers=LAYERS).save_pretrained(model)
         tiny_tokenizer().save_pretrained(model)
-        self.task = load_task(DataConfig(task="reviews", limit=90))
-        self.other = load_task(DataConfig(task="questions", limit=40))
+        self.task = load_task(Data(task="reviews", limit=90))
+        self.other = load_task(Data(task="questions", limit=40))
         store = self.new_store()
-        training = TrainingConfig(epochs=2, learning_rate=1e-3, batch_size=32, memorised_at=0.3)
-        config = ModelConfig(name=str(model))
+        training = Training(epochs=2, learning_rate=1e-3, batch_size=32, memorised_at=0.3)
+        config = Model(name=str(model))
         planner = Planner(
             write_task(store, self.task),
             config,
@@ -87,7 +87,7 @@ class Bench:
         control = ControlPlanner(
             planner,
             write_task(store, self.other),
-            ControlConfig(learned_at=0.9999),
+            Control(learned_at=0.9999),
             ("tiny", "reviews"),
         )
         cell = control.cell((), (1,), 1, "", 1.0)
@@ -95,7 +95,7 @@ class Bench:
             **trainings,
             "long": long.train("memorised", 1, "long"),
             "window": windows[0],
-            "split": planner.splits(GeneralisationConfig(splits=2, epochs=2))[0],
+            "split": planner.splits(Generalisation(splits=2, epochs=2))[0],
             "control": cell.jobs.trainings["memorised"],
         }
         self.expected: dict[str, tuple[dict[str, bytes], list[float]]] = {}

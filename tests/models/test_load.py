@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.data.encode import encode
 from memloc.errors import ModelError
 from memloc.models import names
@@ -20,7 +20,7 @@ SHARED = Path(__file__).parents[3] / "shared" / "models"
 
 
 def load(folder: Path | str, seed: int = 0, labels: int | None = 3, **options):
-    config = ModelConfig(name=str(folder))
+    config = Model(name=str(folder))
     return load_classifier(resolve(config), config, n_labels=labels, seed=seed, **options)
 
 
@@ -91,12 +91,12 @@ def test_a_folder_beats_an_alias_but_not_a_short_name(
 
 def test_a_training_log_beside_a_model_does_not_change_its_fingerprint(tmp_path: Path) -> None:
     save(tmp_path)
-    before = resolve(ModelConfig(name=str(tmp_path))).fingerprint
+    before = resolve(Model(name=str(tmp_path))).fingerprint
     (tmp_path / "trainer_state.json").write_text("{}")
     (tmp_path / "training_args.bin").write_bytes(b"x")
-    assert resolve(ModelConfig(name=str(tmp_path))).fingerprint == before
+    assert resolve(Model(name=str(tmp_path))).fingerprint == before
     (tmp_path / "vocab.txt").write_text("x")
-    assert resolve(ModelConfig(name=str(tmp_path))).fingerprint != before
+    assert resolve(Model(name=str(tmp_path))).fingerprint != before
 
 
 def test_a_new_pooler_is_known_as_new(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_hub_cache_is_used_without_network(
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    source = resolve(ModelConfig(name="me/tiny"))
+    source = resolve(Model(name="me/tiny"))
     assert source.revision == commit
     assert load("me/tiny").blocks.n_layers == 4
 

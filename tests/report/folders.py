@@ -28,12 +28,12 @@ from memloc.analysis.windows import (
 )
 from memloc.api.experiments import keep
 from memloc.config import (
-    DataConfig,
+    Data,
     GivenData,
     Localisation,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
+    Model,
+    Run,
+    Training,
 )
 from memloc.data.task import Task
 from memloc.engine.experiment import Findings, describe, with_texts
@@ -115,10 +115,10 @@ def write_full_run(
     found = Task(task, "own", tuple(classes), examples, examples.drop(columns="noisy"))
     if scores:
         joined["memorisation_map"] = _map(examples, chance)
-    config = RunConfig(
-        data=DataConfig(task=task),
-        model=ModelConfig(name=model),
-        training=TrainingConfig(),
+    config = Run(
+        data=Data(task=task),
+        model=Model(name=model),
+        training=Training(),
         seeds=tuple(seeds),
     )
     halves = {"score": float(chance.uniform(0.5, 0.95))} if scores else None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window, all_windows
-from memloc.config import TrainingConfig
+from memloc.config import Training
 from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
@@ -28,7 +28,7 @@ NO_DROPOUT = {
 # Random models of 12 layers magnify the rounding of a step by orders of magnitude, and the more so
 # the larger the step is: small steps keep the comparison about what is computed.
 TWICE = Retraining(epochs=2)
-TRAINING = TrainingConfig(learning_rate=5e-4, batch_size=4, epochs=2)
+TRAINING = Training(learning_rate=5e-4, batch_size=4, epochs=2)
 
 
 def examples(n: int) -> pd.DataFrame:

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc.api.experiments import localise_folders
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.data.encode import encode
 from memloc.engine.complete import complete_localisation
 from memloc.models.blocks import BlockModel
@@ -33,7 +33,7 @@ def plain_predictions(
 
 
 def stack_prefix(folder: Path) -> str:
-    config = ModelConfig(name=str(folder))
+    config = Model(name=str(folder))
     model = load_classifier(resolve(config), config, n_labels=None).blocks
     return f"{model.model.base_model_prefix}.{model.stack_path}"
 

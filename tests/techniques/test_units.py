@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window
-from memloc.config import TrainingConfig, Unit, Windows
+from memloc.config import Training, Unit, Windows
 from memloc.data.encode import TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
@@ -26,7 +26,7 @@ from tests.tiny_models import tiny_model, tiny_tokenizer
 
 PARTS = [unit for unit in get_args(Unit) if unit != "layer"]
 ROLES = ("memorised", "original", "pretrained", "near_ceiling", "frozen")
-TRAINING = TrainingConfig(learning_rate=5e-4, batch_size=4, epochs=2)
+TRAINING = Training(learning_rate=5e-4, batch_size=4, epochs=2)
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 PREFIX = "bert.encoder.layer"
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.config import ControlConfig, TrainingConfig
+from memloc.config import Control, Training
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.training.control import (
@@ -24,8 +24,8 @@ from tests.oracles.control import train_two_tasks_plainly
 from tests.tiny_models import tiny_model
 from tests.training.test_loop import data, weights_equal
 
-TRAINING = TrainingConfig(epochs=2, learning_rate=3e-3, batch_size=8)
-AUXILIARY = TrainingConfig(epochs=2, learning_rate=1e-3, batch_size=8)
+TRAINING = Training(epochs=2, learning_rate=3e-3, batch_size=8)
+AUXILIARY = Training(epochs=2, learning_rate=1e-3, batch_size=8)
 CLASSES = 4
 """Of the auxiliary task; the main one has three."""
 
@@ -210,7 +210,7 @@ def attempts_of(results: dict[float, float | None], **settings):
             raise TrainingFailed(f"the loss became nan at {rate}")
         return trained_to(result)
 
-    learned = train_until_learned(train, 1.0, ControlConfig(**settings))
+    learned = train_until_learned(train, 1.0, Control(**settings))
     reached = learned.trained.history.query("split == 'train'")["accuracy"].iloc[-1]
     assert learned.chosen.accuracy == reached
     return reached, [(a.learning_rate, a.accuracy) for a in learned.attempts], learned.attempts

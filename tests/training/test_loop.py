@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.config import TrainingConfig
+from memloc.config import Training
 from memloc.data.encode import Encoded, TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.training.learners import HeadOnly, WholeModel
@@ -14,7 +14,7 @@ from memloc.training.loop import TrainingData, fine_tune
 from tests.conftest import labelled_rows
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
-QUICK = TrainingConfig(epochs=3, learning_rate=3e-3, batch_size=8)
+QUICK = Training(epochs=3, learning_rate=3e-3, batch_size=8)
 
 
 def data(n: int = 40) -> tuple[Encoded, Encoded, TrainingData]:

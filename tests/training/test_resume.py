@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window
-from memloc.config import TrainingConfig
+from memloc.config import Training
 from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
@@ -36,7 +36,7 @@ from tests.tiny_models import tiny_model, tiny_tokenizer
 from tests.training.test_control import auxiliary_labels, auxiliary_of
 
 # The ceiling is passed in the first epoch, so that weights are kept over most interruptions.
-CONFIG = TrainingConfig(epochs=3, learning_rate=3e-3, batch_size=8, memorised_at=0.1)
+CONFIG = Training(epochs=3, learning_rate=3e-3, batch_size=8, memorised_at=0.1)
 NAME = "0123abcd-training"
 Train = Callable[[ResumePoint | None, Callable[[float], None]], Any]
 

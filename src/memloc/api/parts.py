@@ -21,7 +21,7 @@ from memloc.api.models import (
 )
 from memloc.api.restored import own_settings, restored
 from memloc.api.tabular import Data, as_frame, listed
-from memloc.config import Dtype, PairFormat, TrainingConfig
+from memloc.config import Dtype, PairFormat, Training
 from memloc.data import noise as noise_of
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples
@@ -129,7 +129,7 @@ def fine_tune(
     with as_arguments(COLUMNS):
         seed = checked_seed(seed)
         check_pairs(pairs)
-        config = TrainingConfig.make(
+        config = Training.make(
             epochs=epochs,
             learning_rate=learning_rate,
             batch_size=batch_size,

@@ -26,7 +26,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.noise import LEAST_PER_CLASS, allocate
 from memloc.data.task import Task, input_columns
 from memloc.errors import DataError, nearest
@@ -398,7 +398,7 @@ def labelled_examples(
     return examples
 
 
-def load_file(config: DataConfig) -> Task:
+def load_file(config: Data) -> Task:
     """Load the file `config.task`, with its validation file or a split of 80% and 20%.
 
     Validation is always by correct labels: where original labels are known, these are taken.
@@ -553,7 +553,7 @@ def _numbered(examples: pd.DataFrame, raw: list[str], path: Path) -> pd.DataFram
     return table
 
 
-def _read_validation(config: DataConfig, path: Path, train: pd.DataFrame) -> pd.DataFrame:
+def _read_validation(config: Data, path: Path, train: pd.DataFrame) -> pd.DataFrame:
     original = config.original_label_column
     if original is not None:
         names = {str(name).lower() for name in read_table(path).columns}

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.files import SUFFIXES, data_suffix, load_file
 from memloc.data.noise import binarise, check_limit, known_noise, limit, perturb
 from memloc.data.task import NamedTask, Task
@@ -30,7 +30,7 @@ FILE_SETTINGS = (
 """Settings that only files have."""
 
 
-def load_task(config: DataConfig) -> Task:
+def load_task(config: Data) -> Task:
     """Load a task, make it smaller if asked to, and settle who is noisy.
 
     Args:
@@ -58,7 +58,7 @@ def load_task(config: DataConfig) -> Task:
         )
     if config.data_dir is not None and (named is None or not named.downloaded):
         raise _no_meaning("data_dir", config.data_dir, f"for the task {config.task!r}")
-    if "original_label" in task.train.columns and config.noise != DataConfig().noise:
+    if "original_label" in task.train.columns and config.noise != Data().noise:
         raise _no_meaning("noise", config.noise, f"as {config.task!r} has original labels")
     if config.binarise:
         task = binarise(task)
@@ -128,7 +128,7 @@ def _builtin_tasks() -> dict[str, NamedTask]:
     }
 
 
-def _generate(config: DataConfig) -> Task:
+def _generate(config: Data) -> Task:
     from memloc.data.builtin import BUILTIN_TASKS, generate
 
     size = config.limit or BUILTIN_SIZE
@@ -146,7 +146,7 @@ def _is_file(task: str) -> bool:
     return data_suffix(path) in SUFFIXES or path.exists() or len(path.parts) > 1
 
 
-def _check_no_file_settings(config: DataConfig) -> None:
+def _check_no_file_settings(config: Data) -> None:
     for setting in FILE_SETTINGS:
         value = getattr(config, setting)
         if value is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from memloc.config import DataConfig
+from memloc.config import Data
 
 INPUT_COLUMNS = ("word", "text", "text_pair")
 """Columns that make up the input, in the order in which they are joined."""
@@ -60,7 +60,7 @@ class NamedTask:
     category: str
     labels: tuple[str, ...]
     source: str
-    load: Callable[[DataConfig], Task]
+    load: Callable[[Data], Task]
     train_size: int | None = None
     note: str = ""
     description: str = ""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from memloc.analysis.generalisation import half_split
 from memloc.analysis.windows import Window
-from memloc.config import ControlConfig, ModelConfig, TrainingConfig, Windows
+from memloc.config import Control, Model, Training, Windows
 from memloc.data.encode import Encoded, encode, evaluation_batches
 from memloc.data.noise import true_label
 from memloc.data.task import Task
@@ -111,7 +111,7 @@ def _make_context(job: Job, store: Store) -> Context:
         states,
         job.where["layers"],
         seed=job.identity.get("seed", 0),
-        training=TrainingConfig(**job.identity["training"]),
+        training=Training(**job.identity["training"]),
         windows=Windows(
             sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
         ),
@@ -179,7 +179,7 @@ def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int
     model: dict[str, Any] = job.identity["model"]
     return load_classifier(
         source,
-        ModelConfig(
+        Model(
             name=source.location,
             blocks=model["blocks"],
             pair_format=model["pair_format"],
@@ -197,7 +197,7 @@ def on_this_machine(source: ModelSource) -> ModelSource:
     """The same model; the embedded one is part of the installation, wherever that is here."""
     if source.name != "minilm" or Path(source.location).is_dir():
         return source
-    embedded = resolve(ModelConfig(name="minilm"))
+    embedded = resolve(Model(name="minilm"))
     return embedded if embedded.fingerprint == source.fingerprint else source
 
 
@@ -221,7 +221,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
     forget_context()
     started = time.perf_counter()
     task = read_task(store, job.needs["data"])
-    config = TrainingConfig(**job.identity["training"])
+    config = Training(**job.identity["training"])
     state: str = job.identity["state"]
     source = ModelSource(**job.where["source"])
     classifier = load(job, task, source, new_head=True, seed=job.identity["seed"])
@@ -308,8 +308,8 @@ def control(job: Job, store: Store, report: Report) -> Output:
     """
     forget_context()
     task, other = (read_task(store, job.needs[role]) for role in ("data", "auxiliary"))
-    training = TrainingConfig(**job.identity["training"])
-    config = ControlConfig(**job.identity["control"])
+    training = Training(**job.identity["training"])
+    config = Control(**job.identity["control"])
     state, seed = job.identity["state"], job.identity["seed"]
     layers = tuple(job.identity["layers"])
     source = ModelSource(**job.where["source"])
@@ -471,7 +471,7 @@ def model(job: Job, store: Store, report: Report) -> Output:
     source = on_this_machine(ModelSource(**job.where["source"]))
     classifier = load_classifier(
         source,
-        ModelConfig(
+        Model(
             name=source.location,
             blocks=job.identity["blocks"],
             trust_remote_code=job.where["trust_remote_code"],
@@ -530,7 +530,7 @@ def split(job: Job, store: Store, report: Report) -> Output:
     """Train on a random half of the training data and ask for the labels of all of it."""
     forget_context()
     task = read_task(store, job.needs["data"])
-    config = TrainingConfig(**job.identity["training"])
+    config = Training(**job.identity["training"])
     number, seed = job.identity["split"], job.identity["seed"]
     source = ModelSource(**job.where["source"])
     classifier = load(job, task, source, new_head=True, seed=number)

@@ -18,7 +18,7 @@ from memloc.analysis.control import (
     hidden_name,
 )
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ConfigError, ControlledModel, ControlRunConfig, DataConfig
+from memloc.config import ConfigError, ControlledModel, ControlRun, Data
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
@@ -77,10 +77,10 @@ class PreparedControl(Prepared):
         sources: The models.
     """
 
-    config: ControlRunConfig
+    config: ControlRun
     techniques: list[Technique]
     broken: list[str]
-    data: dict[str, DataConfig]
+    data: dict[str, Data]
     auxiliary: str
     sources: list[ModelSource]
 
@@ -113,7 +113,7 @@ class PreparedControl(Prepared):
         return plan(self, looks, inputs, where, costs, among_others=True)
 
 
-def prepare(config: ControlRunConfig, inputs: InputCache, progress: Progress) -> PreparedControl:
+def prepare(config: ControlRun, inputs: InputCache, progress: Progress) -> PreparedControl:
     """Find what can be wrong with the input, as far as that shows without a look at the models.
 
     Raises:
@@ -140,7 +140,7 @@ def prepare(config: ControlRunConfig, inputs: InputCache, progress: Progress) ->
     return PreparedControl(config, techniques, broken, data, other.name, sources)
 
 
-def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConfig]:
+def _data_of_tasks(config: ControlRun) -> tuple[list[Data], Data]:
     """The main tasks and the auxiliary one.
 
     Raises:
@@ -165,7 +165,7 @@ def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConf
             remedy="choose another",
         )
 
-    def of_task(name: str, limit: int | None) -> DataConfig:
+    def of_task(name: str, limit: int | None) -> Data:
         data = config.data.replace(task=name, limit=limit)
         if not is_downloaded(name):  # local copies are of these alone
             data = data.model_copy(update={"data_dir": None})
@@ -177,7 +177,7 @@ def _data_of_tasks(config: ControlRunConfig) -> tuple[list[DataConfig], DataConf
     return [of_task(name, None) for name in config.tasks], of_task(config.auxiliary, size)
 
 
-def _check_texts(config: ControlRunConfig, tasks: Sequence[Task], auxiliary: Task) -> None:
+def _check_texts(config: ControlRun, tasks: Sequence[Task], auxiliary: Task) -> None:
     """The auxiliary task must teach something else.
 
     Raises:

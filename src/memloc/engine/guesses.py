@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.config import DataConfig, ModelConfig
+from memloc.config import Data, Model
 from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
@@ -34,7 +34,7 @@ class Guesses(InputCache):
         """Why a task is not here, by its name."""
         self.missing_models: dict[str, str] = {}
 
-    def task(self, config: DataConfig) -> Task:
+    def task(self, config: Data) -> Task:
         """The examples, or as many without content."""
         try:
             return super().task(config)
@@ -44,7 +44,7 @@ class Guesses(InputCache):
             self._tasks[config] = self._guess(config, str(error))
             return self._tasks[config]
 
-    def _guess(self, config: DataConfig, why: str) -> Task:
+    def _guess(self, config: Data, why: str) -> Task:
         row = named_tasks()[config.task]
         self.missing_tasks[row.name] = why
         rows = np.arange(row.train_size or BUILTIN_SIZE)
@@ -57,14 +57,14 @@ class Guesses(InputCache):
             task = limit(task, config.limit, config.seed)
         return perturb(task, config.noise, config.seed)
 
-    def data(self, config: DataConfig) -> tuple[str, str]:
+    def data(self, config: Data) -> tuple[str, str]:
         """Kind and key; a key that is in no store if the content is not known."""
         if self.task(config).name in self.missing_tasks:
             key = key_of("data", config.model_dump(mode="json"))
             self._data[config] = "data", f"{UNKNOWN}{key}"
         return super().data(config)
 
-    def source(self, config: ModelConfig) -> ModelSource:
+    def source(self, config: Model) -> ModelSource:
         """Where the model is, or would be."""
         try:
             return super().source(config)
@@ -77,7 +77,7 @@ class Guesses(InputCache):
             self._sources[config] = ModelSource(name, known.hub, f"{UNKNOWN}{known.hub}")
             return self._sources[config]
 
-    def facts(self, config: ModelConfig, executor: Executor) -> dict[str, Any]:
+    def facts(self, config: Model, executor: Executor) -> dict[str, Any]:
         """Number of layers, pooling and sizes."""
         known = find_known(config.name)
         if known is None or not self.source(config).fingerprint.startswith(UNKNOWN):

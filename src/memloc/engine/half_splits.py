@@ -16,7 +16,7 @@ from memloc.analysis.generalisation import (
     standard_error,
     task_score,
 )
-from memloc.config import GeneralisationConfig
+from memloc.config import Generalisation
 from memloc.data.task import Task
 from memloc.engine.job import Job
 from memloc.engine.loop import Executor, Outcome
@@ -41,7 +41,7 @@ class HalfSplits:
     """
 
     jobs: Sequence[Job]
-    config: GeneralisationConfig
+    config: Generalisation
     task: Task
     used: int = field(init=False)
     enough: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from memloc.config import DataConfig, ModelConfig
+from memloc.config import Data, Model
 from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.engine.costs import rough_lengths
@@ -27,13 +27,13 @@ class InputCache:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self._tasks: dict[DataConfig, Task] = {}
-        self._data: dict[DataConfig, tuple[str, str]] = {}
-        self._lengths: dict[tuple[DataConfig, int], np.ndarray] = {}
-        self._sources: dict[ModelConfig, ModelSource] = {}
-        self._facts: dict[ModelConfig, dict[str, Any]] = {}
+        self._tasks: dict[Data, Task] = {}
+        self._data: dict[Data, tuple[str, str]] = {}
+        self._lengths: dict[tuple[Data, int], np.ndarray] = {}
+        self._sources: dict[Model, ModelSource] = {}
+        self._facts: dict[Model, dict[str, Any]] = {}
 
-    def task(self, config: DataConfig) -> Task:
+    def task(self, config: Data) -> Task:
         """The examples, with their noise settled.
 
         Raises:
@@ -43,7 +43,7 @@ class InputCache:
             self._tasks[config] = load_task(config)
         return self._tasks[config]
 
-    def data(self, config: DataConfig) -> tuple[str, str]:
+    def data(self, config: Data) -> tuple[str, str]:
         """The same as an artefact: kind and key."""
         if config not in self._data:
             self._data[config] = write_task(self.store, self.task(config))
@@ -58,14 +58,14 @@ class InputCache:
         for config in self._data:
             write_task(self.store, self.task(config))
 
-    def lengths(self, config: DataConfig, max_tokens: int) -> np.ndarray:
+    def lengths(self, config: Data, max_tokens: int) -> np.ndarray:
         """Tokens of each example, roughly."""
         key = config, max_tokens
         if key not in self._lengths:
             self._lengths[key] = rough_lengths(self.task(config).train, max_tokens)
         return self._lengths[key]
 
-    def source(self, config: ModelConfig) -> ModelSource:
+    def source(self, config: Model) -> ModelSource:
         """Where the pre-trained model is.
 
         Raises:
@@ -75,7 +75,7 @@ class InputCache:
             self._sources[config] = resolve(config)
         return self._sources[config]
 
-    def facts(self, config: ModelConfig, executor: Executor) -> dict[str, Any]:
+    def facts(self, config: Model, executor: Executor) -> dict[str, Any]:
         """Number of layers, pooling and sizes, from the store or by looking at the model.
 
         Raises:

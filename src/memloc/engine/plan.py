@@ -16,11 +16,11 @@ from memloc.analysis.control import hidden_name
 from memloc.analysis.windows import Window, chosen_windows
 from memloc.config import (
     PAPER_SPLIT_RATE,
-    ControlConfig,
-    GeneralisationConfig,
-    ModelConfig,
-    RunConfig,
-    TrainingConfig,
+    Control,
+    Generalisation,
+    Model,
+    Run,
+    Training,
     Windows,
 )
 from memloc.engine import costs
@@ -96,7 +96,7 @@ class RunPlan:
         return [*jobs, *more.values()]
 
 
-def model_job(config: ModelConfig, source: ModelSource) -> Job:
+def model_job(config: Model, source: ModelSource) -> Job:
     """Look at a model, before the rest can be planned."""
     return Job(
         "model",
@@ -130,9 +130,9 @@ class Planner:
     """
 
     data: Artefact
-    model: ModelConfig
+    model: Model
     source: ModelSource
-    training: TrainingConfig
+    training: Training
     windows: Windows
     n_layers: int
     where: dict[str, Any]
@@ -238,7 +238,7 @@ class Planner:
         title, group = f"{name}{of}, all windows", f"{name}{of}"
         return self.job("localise", title, whole, found, group=group, passes=cost), parts
 
-    def splits(self, config: GeneralisationConfig) -> tuple[Job, ...]:
+    def splits(self, config: Generalisation) -> tuple[Job, ...]:
         """Models of random halves of the data."""
         # Models that need larger steps than the paper's to learn at all need them here too.
         rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
@@ -348,7 +348,7 @@ class Planner:
 
 
 def plan_run(
-    config: RunConfig,
+    config: Run,
     data: Artefact,
     source: ModelSource,
     n_layers: int,
@@ -501,7 +501,7 @@ class ControlPlanner:
 
     planner: Planner
     auxiliary: Artefact
-    config: ControlConfig
+    config: Control
     names: tuple[str, str]
 
     def cell(

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memloc import text
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import load_classifier
@@ -22,7 +22,7 @@ POOLING = {
 }
 
 
-def check_model(config: ModelConfig) -> dict[str, Any]:
+def check_model(config: Model) -> dict[str, Any]:
     """Load a model, examine it, and describe it as JSON data."""
     source = resolve(config)
     try:

@@ -13,7 +13,7 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
@@ -34,7 +34,7 @@ class Classifier:
 
 def load_classifier(
     source: ModelSource,
-    config: ModelConfig,
+    config: Model,
     *,
     n_labels: int | None,
     seed: int = 0,

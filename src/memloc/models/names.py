@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from memloc.config import ModelConfig
+from memloc.config import Model
 from memloc.data.hub import hub_answers
 from memloc.errors import ModelError, suggest
 
@@ -109,7 +109,7 @@ def known_training(name: str) -> dict[str, Any]:
     return {} if known is None else known.training
 
 
-def resolve(config: ModelConfig) -> ModelSource:
+def resolve(config: Model) -> ModelSource:
     """Find a model by short name, local directory or hub name; fingerprint it.
 
     Raises:

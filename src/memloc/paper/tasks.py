@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.config import DataConfig
+from memloc.config import Data
 from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids, read_table
 from memloc.data.hub import HubSplit, load_splits
 from memloc.data.task import INPUT_COLUMNS, NamedTask, Task
@@ -25,7 +25,7 @@ TRAIN_SHARE = 0.8
 def tasks() -> list[NamedTask]:
     """The paper's tasks, for `memloc.data.load.named_tasks`."""
 
-    def load(config: DataConfig) -> Task:
+    def load(config: Data) -> Task:
         return load_paper(PAPER_TASKS[config.task], config.data_dir)
 
     return [

@@ -17,16 +17,16 @@ from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from memloc.config import PARTS, DataConfig, ModelConfig, TrainingConfig, Windows
+from memloc.config import PARTS, Data, Model, Training, Windows
 from memloc.results.folders import ResultsError, RunFolder
 from memloc.techniques import PluginFailed, find, make, names, settings_of
 from memloc.text import counted
 
 DEFAULTS: dict[str, dict[str, Any]] = {
-    "data": DataConfig().model_dump(mode="json"),
+    "data": Data().model_dump(mode="json"),
     "windows": Windows().model_dump(mode="json"),
-    "training": TrainingConfig().model_dump(mode="json"),
-    "model": ModelConfig().model_dump(mode="json"),
+    "training": Training().model_dump(mode="json"),
+    "model": Model().model_dump(mode="json"),
 }
 """What a setting is in runs that do not mention it."""
 FREE = {

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from memloc.config import Settings, TrainingConfig, Windows
+from memloc.config import Settings, Training, Windows
 from memloc.errors import ConfigError, MemlocError
 from memloc.models.names import Role, StatesOf
 from memloc.tables import Table
@@ -52,7 +52,7 @@ class Context:
     load_states: Callable[[StatesOf], Tensor]
     n_layers: int
     seed: int = 0
-    training: TrainingConfig = field(default_factory=TrainingConfig)
+    training: Training = field(default_factory=Training)
     windows: Windows = field(default_factory=Windows)
     """Which windows of layers are changed, and what of their layers."""
     cache_memory: int = CACHE_MEMORY

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from memloc.config import ControlConfig, Dtype
+from memloc.config import Control, Dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import EVALUATION_BATCH, autocast
@@ -161,9 +161,7 @@ class Learned:
     attempts: tuple[Attempt, ...]
 
 
-def train_until_learned(
-    train: Callable[[float], Trained], rate: float, config: ControlConfig
-) -> Learned:
+def train_until_learned(train: Callable[[float], Trained], rate: float, config: Control) -> Learned:
     """Train at rising learning rates until the training accuracy is high enough.
 
     Args:
@@ -196,7 +194,7 @@ def train_until_learned(
     return Learned(*best, tuple(attempts))
 
 
-def learned_by_heart(trained: Trained, config: ControlConfig) -> bool:
+def learned_by_heart(trained: Trained, config: Control) -> bool:
     """Whether a training was good enough, so that no further one is needed."""
     return final_accuracy(trained) > config.learned_at
 

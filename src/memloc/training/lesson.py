@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import get_scheduler
 
-from memloc.config import TrainingConfig
+from memloc.config import Training
 from memloc.data.encode import training_batches
 from memloc.errors import MemlocError
 from memloc.models.states import autocast
@@ -35,7 +35,7 @@ class Lesson:
         self,
         learner: Trainee,
         labels: Tensor,
-        config: TrainingConfig,
+        config: Training,
         rate: str = "the learning rate",
     ) -> None:
         self.learner, self.labels, self.config, self.rate = learner, labels, config, rate
@@ -98,9 +98,7 @@ class Lesson:
         self.schedule.load_state_dict(values["schedule"])
 
 
-def _accumulate(
-    learner: Trainee, labels: Tensor, indices: np.ndarray, config: TrainingConfig
-) -> float:
+def _accumulate(learner: Trainee, labels: Tensor, indices: np.ndarray, config: Training) -> float:
     """Gradient of the mean loss of one batch, in parts that fit the device."""
     part = config.micro_batch_size or len(indices)
     total = 0.0

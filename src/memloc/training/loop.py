@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from memloc.config import TrainingConfig
+from memloc.config import Training
 from memloc.data.encode import Encoded
 from memloc.data.task import Task
 from memloc.models.blocks import BlockModel
@@ -101,7 +101,7 @@ class Trained:
 def fine_tune(
     learner: Learner,
     data: TrainingData,
-    config: TrainingConfig,
+    config: Training,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
     beside: Sequence[Lesson] = (),
@@ -152,7 +152,7 @@ def train_on_part(
     encoded: Encoded,
     inside: np.ndarray,
     labels: np.ndarray,
-    config: TrainingConfig,
+    config: Training,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
     resume: ResumePoint | None = None,
@@ -176,7 +176,7 @@ def train_on_part(
 def train_epochs(
     learner: Trainee,
     labels: Tensor,
-    config: TrainingConfig,
+    config: Training,
     seed: int,
     report: Callable[[float], None] = lambda _: None,
     rate: str = "the learning rate",
@@ -246,7 +246,7 @@ def _take_up(resume: ResumePoint, lessons: Sequence[Lesson], position: Position,
 
 
 def _evaluate(
-    learner: Learner, data: TrainingData, config: TrainingConfig, epoch: int
+    learner: Learner, data: TrainingData, config: Training, epoch: int
 ) -> list[dict[str, float | int | str]]:
     train, validation = learner.evaluate(config.dtype)
     if not (np.isfinite(train).all() and np.isfinite(validation).all()):

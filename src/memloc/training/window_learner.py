@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from memloc.analysis.windows import Window
-from memloc.config import Dtype, RetrainedTail, TrainingConfig, Unit
+from memloc.config import Dtype, RetrainedTail, Training, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import EVALUATION_BATCH, StateCache, autocast
@@ -176,7 +176,7 @@ def retrain_window(
     labels: Tensor,
     rows: Rows,
     window: Window,
-    training: TrainingConfig,
+    training: Training,
     seed: int,
     cache: StateCache | None,
     report: Callable[[float], None] = lambda _: None,
