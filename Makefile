@@ -1,18 +1,21 @@
 # Two commands do everything on a fresh machine with Python 3.11 or newer:
 #   make demo    install, then localise memorisation in the embedded model
-#   make test    install, then run all tests
+#   make test    install, then run the tests (those of clusters and other long ones: make test-slow)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test faults lint bench docs support reproduction clean
+.PHONY: demo test test-slow faults lint bench docs support reproduction clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+
+test-slow: $(INSTALLED)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
 
 # Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
 faults: $(INSTALLED)

@@ -13,7 +13,6 @@ from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
 from memloc.engine.loop import Failure
 from memloc.engine.progress import Silent
-from memloc.engine.store.locks import Holder
 from memloc.engine.store.store import Store
 
 LAYERS = 2
@@ -132,7 +131,7 @@ class Recorder(Silent):
         self.notes.append(words)
 
 
-def first_holder(store: Store, kind: str) -> Holder | None:
+def first_holder(store: Store, kind: str) -> int | None:
     """Who computes something of this kind now, if anybody does."""
-    found = [who for name, who in store.locks.holders().items() if name.startswith(f"{kind}-")]
+    found = [pid for name, pid in store.locks.holders().items() if name.startswith(f"{kind}-")]
     return found[0] if found else None

@@ -238,8 +238,8 @@ class Killer(Recorder):
     def kill(self, name: str) -> None:
         while name not in (holders := self.store.locks.holders()):
             time.sleep(0.01)
-        self.killed.add(holders[name].pid)
-        os.kill(holders[name].pid, signal.SIGKILL)
+        self.killed.add(holders[name])
+        os.kill(holders[name], signal.SIGKILL)
 
     store: Store
 

@@ -45,6 +45,8 @@ try:
 except ImportError:
     pytest.skip("Ray is not installed: pip install 'memloc[ray]'", allow_module_level=True)
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[str]:
@@ -90,7 +92,7 @@ def kill_holder(store: Store, kind: str) -> None:
     deadline = time.monotonic() + 60
     while (holder := first_holder(store, kind)) is None and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(holder.pid, signal.SIGKILL)
+    os.kill(holder, signal.SIGKILL)
 
 
 def test_tables_are_those_of_this_process_though_a_worker_was_killed_in_the_middle_of_a_job(

@@ -34,6 +34,7 @@ from tests.engine.same_results import (
 )
 
 pytest.importorskip("submitit", reason="submitit is not installed: pip install 'memloc[slurm]'")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +73,8 @@ class Disturber(Recorder):
 
 
 def send(store: Store, what: signal.Signals) -> None:
-    for holder in store.locks.holders().values():
-        os.kill(holder.pid, what)
+    for pid in store.locks.holders().values():
+        os.kill(pid, what)
 
 
 def test_two_workers_give_the_tables_of_this_process(tmp_path: Path, store: Store) -> None:
@@ -127,7 +128,7 @@ def test_a_worker_that_runs_out_of_time_comes_back(store: Store) -> None:
 
 def test_a_worker_that_dies_is_replaced_while_another_works(store: Store) -> None:
     def kill_one() -> None:
-        os.kill(next(iter(store.locks.holders().values())).pid, signal.SIGKILL)
+        os.kill(next(iter(store.locks.holders().values())), signal.SIGKILL)
 
     with slurm(store) as executor:
         outcome = executor.execute(naps(6, 0.5), progress := Disturber(kill_one))
@@ -172,7 +173,7 @@ def test_an_interruption_cancels_the_workers_and_starting_again_goes_on(store: S
     assert time.monotonic() - started < 5
     assert holders
     assert all(worker.done() for worker in workers)
-    assert all(is_gone(holder.pid) for holder in holders)
+    assert all(is_gone(pid) for pid in holders)
     assert_nothing_left(store)
     assert not any(store.has(*job.artefact) for job in jobs)
     with slurm(store, cpus=2) as executor:

@@ -82,7 +82,7 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
         # A job that loses three workers counts as failed, so none loses more than two.
         busy = sorted(
             (pid, name)
-            for name, pid in _holders(sweep).items()
+            for name, pid in Locks(sweep.store).holders().items()
             if pid in workers and times[name] < 2
         )
         if busy:
@@ -97,11 +97,6 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
     assert_same_tables(sweep, reference)
     assert sweep.leftovers() == []
     return f"{done} workers killed, sweep went on; tables identical"
-
-
-def _holders(sweep: Sweep) -> dict[str, int]:
-    """Which process works on what."""
-    return {name: who.pid for name, who in Locks(sweep.store).holders().items()}
 
 
 def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:

@@ -12,7 +12,6 @@ import errno
 import heapq
 import json
 import queue
-import socket
 import sys
 import threading
 import time
@@ -73,12 +72,10 @@ class Failure:
         key: Of the job.
         title: Of the job, for people.
         reason: What went wrong.
-        setting: The setting to blame, see `MemlocError`; so are `value` and `remedy`.
+        setting: See `MemlocError`, as for value and remedy.
         value: Of the setting.
         remedy: What to do about it.
         log: A file with the traceback, if the failure was not foreseen.
-        host: The machine.
-        time: Seconds since 1970.
         launch: Which start of which command this was, see `Executor`.
     """
 
@@ -90,8 +87,6 @@ class Failure:
     value: Any = None
     remedy: str | None = None
     log: str | None = None
-    host: str = field(default_factory=socket.gethostname)
-    time: float = field(default_factory=time.time)
     launch: str = ""
 
     @classmethod

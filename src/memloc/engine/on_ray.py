@@ -131,7 +131,7 @@ class RayExecutor(Executor):
         """Say so if nobody has begun for long."""
         if time.monotonic() - self.began > SILENCE:
             self.began = float("inf")
-            if not self.store.locks.names():
+            if not self.store.locks.holders():
                 progress.note(
                     "no worker of the Ray cluster could start yet: it is busy, or its machines do "
                     "not reach this one"

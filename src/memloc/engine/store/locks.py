@@ -12,7 +12,6 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import OwnerRecord, SoftFileLease, Timeout
@@ -22,14 +21,6 @@ from memloc.errors import StoreError
 FOLDER = ".locks"
 LEASE = 60.0
 """Seconds without a sign of life after which a lock has ended."""
-
-
-@dataclass(frozen=True)
-class Holder:
-    """Who is computing something."""
-
-    host: str
-    pid: int
 
 
 class Locks:
@@ -72,32 +63,28 @@ class Locks:
         del self.watched[name]
         return False
 
-    def holders(self) -> dict[str, Holder]:
-        """Everybody who is computing something now, by ``<kind>-<key>``."""
+    def holders(self) -> dict[str, int]:
+        """Everything that is being computed now, as ``<kind>-<key>``, and by which process."""
         found = {}
-        for name in self.names():
-            lock = self._lock(name)
+        for name, owner in self._owners():
             with contextlib.suppress(OSError):
                 renewed = (self.folder / name).stat().st_mtime
-                owner = lock.owner
-                if owner and time.time() - renewed < self.lease and not _has_ended(owner):
-                    found[name] = Holder(_host(owner), owner.pid)
+                if time.time() - renewed < self.lease and not _has_ended(owner):
+                    found[name] = owner.pid
         return found
-
-    def names(self) -> set[str]:
-        """All ``<kind>-<key>`` with a lock, perhaps of somebody who has died."""
-        try:
-            return {name for name in os.listdir(self.folder) if "-" in name and "." not in name}
-        except OSError:
-            return set()
 
     def sweep(self) -> None:
         """Remove the locks of processes of this machine that have died."""
-        for name in self.names():
-            lock = self._lock(name)
-            owner = lock.owner
-            if owner and _has_ended(owner):
-                lock.force_break()
+        for name, owner in self._owners():
+            if _has_ended(owner):
+                self._lock(name).force_break()
+
+    def _owners(self) -> Iterator[tuple[str, OwnerRecord]]:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self.folder):
+                owner = self._lock(name).owner
+                if owner is not None:
+                    yield name, owner
 
     def _lock(self, name: str) -> SoftFileLease:
         return SoftFileLease(self.folder / name, lease_duration=self.lease, thread_local=False)
@@ -118,12 +105,8 @@ class Locks:
 
 def _has_ended(owner: OwnerRecord) -> bool:
     """Whether the holder is a process of this machine that has died."""
-    return _host(owner) == socket.gethostname() and is_gone(owner.pid)
-
-
-def _host(owner: OwnerRecord) -> str:
-    """The name of the machine; in a container, filelock adds `?` and the process namespace."""
-    return owner.hostname.partition("?")[0]
+    host = owner.hostname.partition("?")[0]  # in a container, the process namespace follows
+    return host == socket.gethostname() and is_gone(owner.pid)
 
 
 def is_gone(pid: int) -> bool:
