@@ -48,7 +48,7 @@ def main() -> None:
                 techniques=TechniquesConfig(retraining=RetrainingConfig(frozen_dropout=dropout)),
             )
             found = run(config, arguments.runs, progress=progress)
-            results.append(found.summary["methods"]["retraining"])
+            results.append(found.summary["techniques"]["retraining"])
         rho = spearmanr(*(result["layer_weights"] for result in results)).statistic
         off, on = (
             f"{result['m_cog']:.2f} [{' '.join(f'{w:.2f}' for w in result['layer_weights'])}]"

@@ -58,9 +58,7 @@ def step_of(job: Job) -> str:
     """What a job is part of, for people."""
     if job.kind == "train":
         return STATES[job.identity["state"]]
-    return NAMES.get(job.kind) or str(job.identity.get("method") or job.identity["part"]).replace(
-        "_", " "
-    )
+    return NAMES.get(job.kind) or str(job.identity["technique"]).replace("_", " ")
 
 
 def _lengths(jobs: list[Job], store: Store) -> dict[str, dict[str, float]]:

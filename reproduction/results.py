@@ -103,7 +103,7 @@ def settings(runs: list[Any]) -> str:
                 str(training["epochs"]),
                 f"{training['learning_rate']:g}",
                 _by_tasks([run["settings"]["seeds"] for run in of_model]),
-                _by_tasks([run["summary"]["methods"] for run in of_model]),
+                _by_tasks([run["summary"]["techniques"] for run in of_model]),
                 _by_tasks([[count] if count else [] for count in splits]),
             )
         )

@@ -102,10 +102,10 @@ def write_run(
         tables["crossings"] = _crossings(steps, layers)
     for table, rows in tables.items():
         rows.to_parquet(folder / f"{table}.parquet", index=False)
-    methods: dict[str, Any] = {name: {} for name in weights}
+    techniques: dict[str, Any] = {name: {} for name in weights}
     for name in MODIFYING:
-        if name in methods:
-            methods[name] = {
+        if name in techniques:
+            techniques[name] = {
                 "full_error": 1.0,
                 "clean_error": clean_error,
                 "strongest_single_layer": {"layer": 1, "undoes": single_layer},
@@ -124,7 +124,7 @@ def write_run(
         "classes": [f"class {n}" for n in range(2 if config["data"]["binarise"] else classes)],
         "layers": layers,
         "seeds": list(seeds),
-        "methods": methods,
+        "techniques": techniques,
         "memorised_share": memorised,
     }
     if validation is not None or generalisation is not None:
@@ -178,7 +178,12 @@ def write_twins(
 def write_localised(runs: Path, name: str = "localised") -> Path:
     """What `memloc localise` leaves: its settings have no task and no seeds."""
     folder = write_run(runs, name=name)
-    settings = {"memorised": "a", "original": "b", "data": "texts.csv", "methods": ["swapping"]}
+    settings = {
+        "memorised": "a",
+        "original": "b",
+        "data": "texts.csv",
+        "techniques": {"swapping": {}},
+    }
     (folder / "settings.json").write_text(json.dumps(settings))
     return folder
 

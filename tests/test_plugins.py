@@ -143,7 +143,7 @@ def test_the_example_of_the_guide_works_beside_the_others(
     found = memloc_with(*command, "--spread.power", "2", "--json")
     summary = json.loads(found.stdout)
     assert summary["jobs"]["computed"] == 1
-    of_it = summary["methods"]["spread"]
+    of_it = summary["techniques"]["spread"]
     assert of_it["settings"] == {"power": 2.0, "centred": False}
     assert of_it["layer_weights"] == pytest.approx(
         [weight**2 for weight in weights["spread"]], rel=1e-5
@@ -169,7 +169,7 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
                         "--techniques", "broken,few,nan,crash,random", "--json")  # fmt: skip
     assert found.returncode == 2
     summary = json.loads(found.stdout)
-    assert set(summary["methods"]) == {"random"}
+    assert set(summary["techniques"]) == {"random"}
     said = " | ".join(summary["failures"])
     for words in (
         "'broken' of tiny-techniques 1.2 cannot be imported",

@@ -115,7 +115,7 @@ def test_a_sweep_gives_the_tables_of_single_runs(home: Path, done: tuple[Recorde
         assert_same_tables(alone.folder, Path(row["folder"]))
         settings = [(f / "settings.json").read_text() for f in (alone.folder, Path(row["folder"]))]
         assert settings[0] == settings[1]
-        assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["methods"].items()}
+        assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["techniques"].items()}
         assert row["noisy_accuracy"] == alone.summary["memorised_share"]
     assert sweep.control is not None
     alone = run_control(sweep.control, Engine(runs=elsewhere, workers=1))

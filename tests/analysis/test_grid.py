@@ -144,9 +144,15 @@ def test_a_folder_without_runs_is_an_error_in_words(tmp_path: Path, what: str) -
         ("settings.json", b'{"data": {'),
         ("summary.json", b"[1, 2]"),
         ("summary.json", b"\xff\xfe"),
-        ("summary.json", b'{"task": "topics", "model": "minilm", "layers": "six", "methods": {}}'),
-        ("summary.json", b'{"task": "topics", "model": "minilm", "layers": 0, "methods": {}}'),
-        ("summary.json", b'{"task": "a", "model": "b", "layers": 6, "methods": {"swapping": 1}}'),
+        (
+            "summary.json",
+            b'{"task": "topics", "model": "minilm", "layers": "six", "techniques": {}}',
+        ),
+        ("summary.json", b'{"task": "topics", "model": "minilm", "layers": 0, "techniques": {}}'),
+        (
+            "summary.json",
+            b'{"task": "a", "model": "b", "layers": 6, "techniques": {"swapping": 1}}',
+        ),
     ],
 )
 def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, file: str, content: bytes) -> None:
@@ -180,7 +186,7 @@ def test_a_summary_without_newer_or_with_odd_parts_is_read_as_far_as_it_goes(
     summary = json.loads((folder / "summary.json").read_text())
     summary["scores"] = {"validation_score": None}
     summary["memorised_share"] = None
-    summary["methods"]["swapping"] = {"full_error": 0.0, "strongest_single_layer": None}
+    summary["techniques"]["swapping"] = {"full_error": 0.0, "strongest_single_layer": None}
     (folder / "summary.json").write_text(json.dumps(summary))
     os.utime(folder / "summary.json", (1e9, 1e9))
     grid = read_grid(tmp_path)

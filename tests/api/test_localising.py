@@ -237,10 +237,10 @@ def test_without_the_original_model_the_others_run(trained: Setup) -> None:
     assert result.techniques == ("retraining", "gradients", "probing")
     words = "needs the model of the correct labels (original), which was not given"
     assert result.skipped == {"swapping": words}
-    assert f"left out: it {words}" in repr(result)
+    assert f"left out: {words}" in repr(result)
     assert f"Swapping was left out: {words}." in result.summary["caveats"]
     assert set(result.table("centroids")["model"]) == {"memorised"}
-    with pytest.raises(MemlocError, match="swapping was left out: it needs the model"):
+    with pytest.raises(MemlocError, match="swapping was left out: "):
         result.mcog("swapping")
 
 

@@ -165,7 +165,12 @@ def test_notebooks_show_a_table_and_a_chart_with_all_texts_escaped(result: Resul
     assert "http" not in result._repr_html_()
     evil = "<script>alert(1)</script>"
     weights = {"layer_weights": [0.5, 0.5, 0.1], "m_cog": 1.6}
-    summary = {**result.summary, "model": evil, "interpretation": evil, "methods": {evil: weights}}
+    summary = {
+        **result.summary,
+        "model": evil,
+        "interpretation": evil,
+        "techniques": {evil: weights},
+    }
     shown = Result(result.tables, summary, result.settings)._repr_html_()
     assert "<script" not in shown
     assert shown.count("&lt;script&gt;") == 5

@@ -69,7 +69,7 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
     same_tables(by_script, library.load(by_command))
     assert by_script.folder is not None
     assert by_script.folder.name == by_command.name
-    unlike = {"costs", "methods", "versions"}
+    unlike = {"costs", "techniques", "versions"}
     one, other = by_script.summary, library.load(by_command).summary
     assert {k: v for k, v in one.items() if k not in unlike} == {
         k: v for k, v in other.items() if k not in unlike

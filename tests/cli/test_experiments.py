@@ -57,7 +57,7 @@ def test_json_is_the_only_thing_on_standard_output(memloc, tiny_folder: Path) ->
     code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--seeds", "1,2", "--json")
     assert code == 0
     summary = json.loads(out)
-    result = summary["methods"]["swapping"]
+    result = summary["techniques"]["swapping"]
     assert Path(summary["report"]).is_file()
     assert len(result["m_cog_per_seed"]) == 2
     assert len(result["error_by_size_and_layer"]) == summary["layers"] == 3
@@ -124,7 +124,7 @@ def test_localise_applies_all_techniques_when_it_has_the_pretrained_model(
     code, out, err = memloc(*arguments, "--json")
     assert code == 0, err
     summary = json.loads(out)
-    assert list(summary["methods"]) == ["swapping", "retraining", "gradients", "probing"]
+    assert list(summary["techniques"]) == ["swapping", "retraining", "gradients", "probing"]
     assert len(summary["agreement"]["pairs"]) == 6
     layers = pd.read_parquet("found/layers.parquet")
     assert layers.groupby("technique").size().tolist() == [4] * 4

@@ -49,8 +49,8 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
         for window, table in found.groupby(["first_layer", "last_layer"]):
             assert table["predicted"].tolist() == expected[window], (unit, window)
         summary = json.loads(Path(unit, "summary.json").read_text())
-        assert summary["methods"]["swapping"]["settings"]["unit"] == unit
-        assert "unit" not in summary["methods"]["patching"]["settings"]
+        assert summary["techniques"]["swapping"]["settings"]["unit"] == unit
+        assert "unit" not in summary["techniques"]["patching"]["settings"]
         page = Path(unit, "report.html").read_text()
         assert f'"part":"{name}"' in page
         assert f"--unit {unit}" in page

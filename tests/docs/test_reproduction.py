@@ -94,7 +94,7 @@ def runs(tmp_path: Path) -> Path:
     folder = tmp_path / "runs"
     for task in ("wic", "rte", "mrpc", "cola"):
         write_full_run(folder, task, generalisation=task != "cola")
-        write_full_run(folder, task, "deep", layers=4, methods=("swapping", "probing"))
+        write_full_run(folder, task, "deep", layers=4, techniques=("swapping", "probing"))
     write_control(folder)
     return folder
 

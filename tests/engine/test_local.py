@@ -125,7 +125,7 @@ def test_a_training_that_fails_takes_only_what_needs_it(
     monkeypatch.setitem(KINDS, "train", failing)
     settings = config(tiny_folder).replace(techniques={"swapping": {}, "gradients": {}})
     found = run(settings, Engine(runs=tmp_path / "runs", workers=1))
-    assert list(found.summary["methods"]) == [left]
+    assert list(found.summary["techniques"]) == [left]
     assert len(found.summary["failures"]) == 1
     assert "the loss became nan" in found.summary["failures"][0]
     assert found.summary["jobs"] == {"computed": 3, "reused": 0}

@@ -37,7 +37,7 @@ def write_full_run(
     model: str = "minilm",
     layers: int = 6,
     seeds: Sequence[int] = (1, 2),
-    methods: Sequence[str] = METHODS,
+    techniques: Sequence[str] = METHODS,
     generalisation: bool = True,
     binarise: bool = False,
     name: str | None = None,
@@ -50,7 +50,7 @@ def write_full_run(
         model: Name of the model.
         layers: Its depth.
         seeds: Model seeds.
-        methods: Techniques.
+        techniques: Techniques.
         generalisation: Whether there is a memorisation map.
         binarise: Whether only two classes were kept.
         name: Of the folder.
@@ -62,7 +62,7 @@ def write_full_run(
             straight(layers, float(np.clip(deep + random.normal(0, 0.02), 0.34, 0.66)))
             for _ in seeds
         ]
-        for method in methods
+        for method in techniques
     }
     middle = max(1, min(layers - 1, round(layers * deep)))
     events: dict[str, list[int | None]] = {
@@ -83,15 +83,15 @@ def write_full_run(
         generalisation=float(deep + random.normal(0, 0.05)) if generalisation else None,
         name=name,
     )
-    write_tables(folder, layers, seeds, methods, deep, random, generalisation)
+    write_tables(folder, layers, seeds, techniques, deep, random, generalisation)
     classes = 2 if binarise or task in ("wic", "rte", "mrpc", "cola", "boolq", "sst2") else 6
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"memloc": memloc.__version__, "examples": 5400, "noisy_examples": 810}
     summary |= {"classes": [f"class {number}" for number in range(classes)]}
     matrix = error_matrix(layers, deep)
     for method in ("swapping", "retraining"):
-        if method in summary["methods"]:
-            summary["methods"][method]["error_by_size_and_layer"] = matrix.tolist()
+        if method in summary["techniques"]:
+            summary["techniques"][method]["error_by_size_and_layer"] = matrix.tolist()
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
@@ -109,7 +109,7 @@ def write_tables(
     folder: Path,
     layers: int,
     seeds: Sequence[int],
-    methods: Sequence[str],
+    techniques: Sequence[str],
     deep: float,
     random: np.random.Generator,
     generalisation: bool = True,
@@ -124,7 +124,7 @@ def write_tables(
     windows = all_windows(layers)
     matrix = error_matrix(layers, deep)
     for seed in seeds:
-        for method in [m for m in methods if m in ("swapping", "retraining")]:
+        for method in [m for m in techniques if m in ("swapping", "retraining")]:
             errors = [matrix[w.size - 1, [layer - 1 for layer in w.layers]].mean() for w in windows]
             add(
                 "windows", seed, technique=method,
@@ -133,7 +133,7 @@ def write_tables(
                 noisy_error=np.clip(errors * (1 + random.normal(0, 0.05, len(windows))), 0, 1),
                 clean_error=0.002,
             )  # fmt: skip
-        if "probing" in methods:
+        if "probing" in techniques:
             for probe_seed in range(2):
                 f1 = 0.2 + 0.6 / (1 + np.exp(-8 * (np.arange(layers + 1) / layers - deep)))
                 f1 = f1 + random.normal(0, 0.02, layers + 1)
@@ -141,7 +141,7 @@ def write_tables(
                     "probes", seed, technique="probing", probe="mlp", model="memorised",
                     layer=np.arange(layers + 1), probe_seed=probe_seed, f1=f1,
                 )  # fmt: skip
-        if "gradients" in methods:
+        if "gradients" in techniques:
             for state in ("near_ceiling", "frozen"):
                 for gradient in ("noisy", "clean", "difference"):
                     norm = random.uniform(0.8, 1.2, layers) * (1 + every / layers)
@@ -149,11 +149,11 @@ def write_tables(
                         "gradients", seed, technique="gradients", model=state, gradient=gradient,
                         layer=every, norm=norm,
                     )  # fmt: skip
-        if "shapley" in methods:
+        if "shapley" in techniques:
             value = np.exp(-(((every - 0.5) / layers - deep) ** 2) / 0.05)
             value = value / value.sum() + random.normal(0, 0.01, layers)
             add("shapley", seed, technique="shapley", layer=every, value=value)
-        if "patching" in methods:
+        if "patching" in techniques:
             for direction, end in (("restore", 1.0), ("implant", 0.9)):
                 share = end / (1 + np.exp(-9 * (every / layers - deep)))
                 add(

@@ -50,12 +50,12 @@ def dots(panel: Axes) -> set[tuple[float, float]]:
 
 
 def test_heat_maps_show_the_matrix_of_the_run(tmp_path: Path) -> None:
-    folder = write_full_run(tmp_path, methods=("swapping",))
+    folder = write_full_run(tmp_path, techniques=("swapping",))
     with memloc_style():
         (picture,) = draw_heat_maps(read_figure_data(tmp_path))
     mesh = next(c for c in picture.figure.axes[0].collections if isinstance(c, QuadMesh))
     summary = json.loads((folder / "summary.json").read_text())
-    matrix = summary["methods"]["swapping"]["error_by_size_and_layer"]
+    matrix = summary["techniques"]["swapping"]["error_by_size_and_layer"]
     np.testing.assert_allclose(np.asarray(mesh.get_array()), matrix)
     assert picture.figure.axes[0].yaxis_inverted()  # size 1 on top, as in the paper
 

@@ -90,7 +90,7 @@ def test_all_seeds_together_is_what_holds_in_more_than_half_of_them(run: dict) -
 
 
 def test_matrix_and_centres_of_all_seeds_are_those_of_the_summary(run: dict, folder: Path) -> None:
-    summary = json.loads((folder / "summary.json").read_text())["methods"]
+    summary = json.loads((folder / "summary.json").read_text())["techniques"]
     together = view(run, "all")
     for found in together["maps"]:
         np.testing.assert_allclose(
@@ -313,7 +313,7 @@ def test_results_of_a_newer_version_are_not_guessed_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"methods": {"swapping": {"m_cog": "3"}}},
+        {"techniques": {"swapping": {"m_cog": "3"}}},
         {"explanation": [1]},
         {"caveats": 7},
         {"training": "long"},

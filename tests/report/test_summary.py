@@ -11,7 +11,7 @@ from rich.console import Console
 from memloc.analysis.windows import all_windows, error_matrix, layer_weights
 from memloc.report.terminal import heat_map, profiles
 from memloc.results.narrative import caveats, interpret
-from memloc.results.summary import sample_examples, summarise_methods
+from memloc.results.summary import sample_examples, summarise_techniques
 
 
 def windows(n: int, error) -> pd.DataFrame:
@@ -38,16 +38,16 @@ def methods(table: pd.DataFrame) -> dict:
         layer_weights("swapping", error_matrix(rows)).assign(seed=seed)
         for seed, rows in table.groupby("seed", sort=False)
     ]
-    return summarise_methods({"windows": table, "layers": pd.concat(weights)})
+    return summarise_techniques({"windows": table, "layers": pd.concat(weights)})
 
 
 def summary(n: int, error) -> dict:
-    return {"methods": methods(windows(n, error)), "memorised_share": 1.0, "layers": n}
+    return {"techniques": methods(windows(n, error)), "memorised_share": 1.0, "layers": n}
 
 
 def test_memorisation_in_one_layer_is_said_so() -> None:
     found = summary(6, lambda w: 2 in w.layers)
-    assert found["methods"]["swapping"]["layers_to_undo"] == 1
+    assert found["techniques"]["swapping"]["layers_to_undo"] == 1
     assert interpret(found).startswith(
         "Memorisation sits in layer 2: swapping it alone undoes 100%"
     )
@@ -66,7 +66,7 @@ def test_spread_memorisation_is_said_so() -> None:
 
 def test_nothing_to_localise_is_said_so() -> None:
     found = summary(4, lambda w: 0)
-    assert found["methods"]["swapping"]["m_cog"] is None
+    assert found["techniques"]["swapping"]["m_cog"] is None
     assert interpret(found).startswith("Nothing to localise")
 
 
@@ -104,7 +104,7 @@ def test_results_that_mislead_come_with_a_caveat(change: dict, words: str) -> No
 
 def test_broken_clean_examples_are_a_caveat() -> None:
     table = windows(4, lambda w: w.size / 4).assign(clean_error=0.3)
-    found = {"methods": methods(table), **GOOD}
+    found = {"techniques": methods(table), **GOOD}
     assert "loses 30% of the clean labels" in caveats(found)[0]
 
 
@@ -220,7 +220,7 @@ def test_what_is_undone_is_measured_from_what_the_model_knew() -> None:
         }
     )
     layers = layer_weights("swapping", error_matrix(table))
-    found = summarise_methods({"windows": table, "layers": layers, "examples": examples})
+    found = summarise_techniques({"windows": table, "layers": layers, "examples": examples})
     result = found["swapping"]
     assert result["undone"] == pytest.approx(0.4)
     assert result["undone_by_size_and_layer"][0] == pytest.approx([0, 1, 0])
@@ -235,7 +235,7 @@ def test_two_equal_models_undo_nothing() -> None:
     examples = pd.DataFrame({"technique": "swapping", "memorised": [True] * 8 + [False] * 2})
     examples["smallest_window"] = pd.Series([None] * 10, dtype="Int64")
     layers = layer_weights("swapping", error_matrix(table))
-    result = summarise_methods({"windows": table, "layers": layers, "examples": examples})
+    result = summarise_techniques({"windows": table, "layers": layers, "examples": examples})
     assert result["swapping"]["undone"] == pytest.approx(0)
     assert result["swapping"]["layers_to_undo"] is None
     assert result["swapping"]["strongest_single_layer"] is None

@@ -30,7 +30,7 @@ def summary(**methods: dict[str, Any]) -> dict[str, Any]:
     profiles = {name: result["layer_weights"] for name, result in methods.items()}
     return {
         "layers": next(iter(methods.values()))["layers"],
-        "methods": methods,
+        "techniques": methods,
         "agreement": {"pairs": compare_profiles(profiles)},
         "memorised_share": 1.0,
         "clean_accuracy": 1.0,

@@ -56,7 +56,7 @@ class Plots:
         self.result._check_models("a heat map")
         found = {
             name: np.array(values["error_by_size_and_layer"], dtype=float)
-            for name, values in self.result.summary["methods"].items()
+            for name, values in self.result.summary["techniques"].items()
             if "error_by_size_and_layer" in values
         }
         if not found:

@@ -103,12 +103,14 @@ class Result:
             MemlocError: If the technique has no result.
         """
         self._check_models("a centre of gravity")
-        methods = self.summary["methods"]
+        techniques = self.summary["techniques"]
         if technique in self.skipped:
-            raise MemlocError(f"{technique} was left out: it {self.skipped[technique]}")
-        if technique not in methods:
-            raise MemlocError(f"there is no technique {technique!r}{suggest(technique, methods)}")
-        centre: float | None = methods[technique]["m_cog"]
+            raise MemlocError(f"{technique} was left out: {self.skipped[technique]}")
+        if technique not in techniques:
+            raise MemlocError(
+                f"there is no technique {technique!r}{suggest(technique, techniques)}"
+            )
+        centre: float | None = techniques[technique]["m_cog"]
         return centre
 
     @cached_property

@@ -25,8 +25,10 @@ def as_text(result: Result) -> str:
         rows = [row for row in summary.get("by_technique", []) if row["k"] == 1]
         lines += [f"  {row['technique']:<14} accuracy@1 {row['accuracy']:.2f}" for row in rows]
         return "\n".join(lines)
-    lines += [f"  {name:<14} M-CoG {_centre(found)}" for name, found in summary["methods"].items()]
-    lines += [f"  {name:<14} left out: it {why}" for name, why in result.skipped.items()]
+    lines += [
+        f"  {name:<14} M-CoG {_centre(found)}" for name, found in summary["techniques"].items()
+    ]
+    lines += [f"  {name:<14} left out: {why}" for name, why in result.skipped.items()]
     if summary.get("interpretation"):
         lines.append(f"  {summary['interpretation']}")
     return "\n".join(lines)
@@ -39,19 +41,19 @@ def as_html(result: Result) -> str:
         accuracy = result.summary.get("by_technique", [])
         rows = [(row["technique"], [f"{row['accuracy']:.2f}"]) for row in accuracy if row["k"] == 1]
         return f"<div>{title}{_table(['accuracy@1'], rows)}</div>"
-    methods: dict[str, Any] = result.summary["methods"]
-    weights = {name: found["layer_weights"] for name, found in methods.items()}
+    techniques: dict[str, Any] = result.summary["techniques"]
+    weights = {name: found["layer_weights"] for name, found in techniques.items()}
     n_layers = int(result.summary["layers"])
     rows = [
-        (f"layer {layer + 1}", [_number(weights[name][layer]) for name in methods])
+        (f"layer {layer + 1}", [_number(weights[name][layer]) for name in techniques])
         for layer in range(n_layers)
     ]
-    rows.append(("M-CoG", [_centre(found) for found in methods.values()]))
+    rows.append(("M-CoG", [_centre(found) for found in techniques.values()]))
     words = [result.summary.get("interpretation"), *(result.summary.get("caveats") or [])]
     sentences = "".join(f"<p>{escape(str(sentence))}</p>" for sentence in words if sentence)
     return (
         f'<div>{title}<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">'
-        f"{_table(list(methods), rows)}{_chart(weights, n_layers)}</div>{sentences}</div>"
+        f"{_table(list(techniques), rows)}{_chart(weights, n_layers)}</div>{sentences}</div>"
     )
 
 

@@ -38,7 +38,11 @@ from memloc.results.narrative import (
     part_of,
     undone_by_all,
 )
-from memloc.results.summary import summarise_checkpoints, summarise_explanation, summarise_methods
+from memloc.results.summary import (
+    summarise_checkpoints,
+    summarise_explanation,
+    summarise_techniques,
+)
 from memloc.techniques import installed
 
 CURVES = (
@@ -111,10 +115,10 @@ def view_data(result: Result, view: View) -> dict[str, Any]:
     needed = {str(name): tables[name] for name in wanted if name in tables}
     if "layers" in needed:
         with naming(result.path(list(needed)[-1])):
-            methods = summarise_methods(needed)
-            data["techniques"] = [_technique(name, found) for name, found in methods.items()]
+            techniques = summarise_techniques(needed)
+            data["techniques"] = [_technique(name, found) for name, found in techniques.items()]
             if "windows" in needed:
-                data["maps"] = _maps(methods, needed["windows"], _clean_accuracy(data["curves"]))
+                data["maps"] = _maps(techniques, needed["windows"], _clean_accuracy(data["curves"]))
     data["explanation"] = _explanation(result, tables)
     if "checkpoints" in tables:
         with naming(result.path("checkpoints")):
@@ -136,12 +140,12 @@ def _clean_accuracy(curves: dict[str, Any] | None) -> float | None:
 
 
 def _maps(
-    methods: dict[str, Any], table: pd.DataFrame, clean_accuracy: float | None
+    techniques: dict[str, Any], table: pd.DataFrame, clean_accuracy: float | None
 ) -> list[dict[str, Any]]:
     """Per technique what windows undo, and errors of the single ones beside those of θ_M."""
     maps = []
     by = ["size", "first_layer", "last_layer"]
-    for name, found in methods.items():
+    for name, found in techniques.items():
         if "full_error" not in found:
             continue
         windows = table[table["technique"] == name]
@@ -347,11 +351,11 @@ def _training(summary: dict[str, Any]) -> list[Figure]:
 
 
 def _localisation(summary: dict[str, Any]) -> list[Figure]:
-    methods = summary["methods"]
-    if not methods:
+    techniques = summary["techniques"]
+    if not techniques:
         return []
     name = lead_technique(summary)
-    result, layers = methods[name], summary["layers"]
+    result, layers = techniques[name], summary["layers"]
     something = found_something(summary, result)
     centre = result["m_cog"] if something else None
     best = (result.get("strongest_single_layer") if something else None) or {}

@@ -49,7 +49,7 @@ def show_run(summary: dict[str, Any], console: Console) -> None:
     _show_parts(summary, console)
     console.print(section("Did it memorise, did it generalise?"))
     console.print(Padding(_accuracies(training), (0, 0, 0, 2), expand=False))
-    _show_methods(summary, console)
+    _show_techniques(summary, console)
 
 
 def show_localisation(summary: dict[str, Any], console: Console) -> None:
@@ -64,21 +64,21 @@ def show_localisation(summary: dict[str, Any], console: Console) -> None:
         )
     )
     _show_parts(summary, console)
-    _show_methods(summary, console)
+    _show_techniques(summary, console)
 
 
 def _show_parts(summary: dict[str, Any], console: Console) -> None:
-    parts = {part_of(result) for result in summary["methods"].values()} - {""}
+    parts = {part_of(result) for result in summary["techniques"].values()} - {""}
     for part in parts:
         console.print(f"        of the layers, only the {part} are changed (--unit)", style="dim")
 
 
-def _show_methods(summary: dict[str, Any], console: Console) -> None:
-    methods = summary["methods"]
-    if any(result["m_cog"] is not None for result in methods.values()):
+def _show_techniques(summary: dict[str, Any], console: Console) -> None:
+    techniques = summary["techniques"]
+    if any(result["m_cog"] is not None for result in techniques.values()):
         console.print(section("Where? Layer weights by technique"))
-        console.print(Padding(profiles(methods), (0, 0, 0, 2), expand=False))
-    windowed = {n: r for n, r in methods.items() if undone_by_all(summary, r)}
+        console.print(Padding(profiles(techniques), (0, 0, 0, 2), expand=False))
+    windowed = {n: r for n, r in techniques.items() if undone_by_all(summary, r)}
     for name, result in windowed.items():
         what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
         undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
@@ -252,30 +252,30 @@ def _padded(number: str, wide: int) -> str:
     return f"{number:>{wide - 1}} " if wide > 3 else f"{number:>{wide}}"
 
 
-def profiles(methods: dict[str, dict[str, Any]]) -> Group:
+def profiles(techniques: dict[str, dict[str, Any]]) -> Group:
     """The layer weights of all techniques side by side, as many as fit beside each other."""
-    names = list(methods)
+    names = list(techniques)
     parts: list[RenderableType] = []
     for start in range(0, len(names), MOST_SIDE_BY_SIDE):
         row = names[start : start + MOST_SIDE_BY_SIDE]
-        parts += [*([Text()] if parts else []), _profiles({name: methods[name] for name in row})]
+        parts += [*([Text()] if parts else []), _profiles({name: techniques[name] for name in row})]
     return Group(*parts)
 
 
-def _profiles(methods: dict[str, dict[str, Any]]) -> Table:
+def _profiles(techniques: dict[str, dict[str, Any]]) -> Table:
     """Bars relative to the largest weight of each."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("layer", justify="right", header_style="dim", style="dim")
-    width = max(3, min(BAR, (WIDTH - 10) // len(methods) - 8))
-    for name in methods:
+    width = max(3, min(BAR, (WIDTH - 10) // len(techniques) - 8))
+    for name in techniques:
         table.add_column(name)
-    n_layers = max(result["layers"] for result in methods.values())
+    n_layers = max(result["layers"] for result in techniques.values())
     for layer in range(1, n_layers + 1):
         table.add_row(
-            str(layer), *(_bar(r["layer_weights"], layer, width) for r in methods.values())
+            str(layer), *(_bar(r["layer_weights"], layer, width) for r in techniques.values())
         )
     table.add_row(
-        "M-CoG", *(Text(_centre(result), style="bold") for result in methods.values()), style=""
+        "M-CoG", *(Text(_centre(result), style="bold") for result in techniques.values()), style=""
     )
     return table
 

@@ -24,7 +24,7 @@ from memloc.errors import MemlocError, StoreError
 from memloc.tables import ARTEFACTS, REPORT
 from memloc.techniques import all_tables
 
-SUMMARY_KEYS = {"model": str, "layers": int, "methods": dict}
+SUMMARY_KEYS = {"model": str, "layers": int, "techniques": dict}
 """What every summary has, and of which type."""
 SUMMARY_KEYS_OF_RUNS = {"task": str, **SUMMARY_KEYS}
 """What that of `memloc run` has."""
@@ -118,7 +118,7 @@ class RunFolder(ResultFolder):
     @property
     def techniques(self) -> tuple[str, ...]:
         """Those with results, whatever was asked for."""
-        return tuple(self.summary["methods"])
+        return tuple(self.summary["techniques"])
 
     @property
     def n_classes(self) -> int:
@@ -247,10 +247,17 @@ def _of_localise(settings: dict[str, Any]) -> bool:
 def _read_run(place: Path, settings: dict[str, Any], keys: Mapping[str, type]) -> RunFolder:
     path = place / "summary.json"
     summary = _read_summary(path)
+    if "methods" in summary:
+        raise ResultsError(
+            f"{place} was written by memloc 0.1",
+            remedy="run the same command again; trained models are not trained again",
+        )
     for key, kind in keys.items():
         if not isinstance(summary.get(key), kind):
             raise damaged(path, f"{key!r} is missing or not what it should be")
-    if summary["layers"] < 1 or not all(isinstance(m, dict) for m in summary["methods"].values()):
+    if summary["layers"] < 1 or not all(
+        isinstance(m, dict) for m in summary["techniques"].values()
+    ):
         raise damaged(path, "it does not describe layers and techniques")
     return RunFolder(place, settings, summary, path.stat().st_mtime)
 

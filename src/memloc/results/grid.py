@@ -206,7 +206,7 @@ def _seed_centres(weights: pd.DataFrame) -> pd.DataFrame:
 
 def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
     rows = []
-    for technique, result in run.summary["methods"].items():
+    for technique, result in run.summary["techniques"].items():
         if "full_error" in result:
             matrix = _error_matrix(result)
             rows.append(

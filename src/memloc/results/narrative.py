@@ -28,8 +28,10 @@ BALANCED = 0.01
 
 def lead_technique(summary: dict[str, Any]) -> str:
     """The technique to speak of first: one that says what changing layers does, if there is one."""
-    methods: dict[str, Any] = summary["methods"]
-    return next((name for name in methods if "full_error" in methods[name]), next(iter(methods)))
+    techniques: dict[str, Any] = summary["techniques"]
+    return next(
+        (name for name in techniques if "full_error" in techniques[name]), next(iter(techniques))
+    )
 
 
 def part_of(result: dict[str, Any]) -> str:
@@ -77,7 +79,7 @@ def of_all(share: float) -> str:
 def interpret(summary: dict[str, Any]) -> str:
     """One plain sentence."""
     name = lead_technique(summary)
-    result = summary["methods"][name]
+    result = summary["techniques"][name]
     if result["m_cog"] is not None and summary["memorised_share"] < 0.5:
         return "Too little was memorised to say where it is stored."
     if not found_something(summary, result):
@@ -143,10 +145,10 @@ def peak(result: dict[str, Any]) -> int:
 
 def agreement(summary: dict[str, Any]) -> str:
     """One sentence on where the techniques agree and where not; empty if there is one alone."""
-    methods = {n: r for n, r in summary["methods"].items() if found_something(summary, r)}
-    others = {n: r for n, r in summary["methods"].items() if n not in methods}
-    compared = _agreement(summary, methods, bool(others)) if len(methods) > 1 else ""
-    if not others or not methods:
+    techniques = {n: r for n, r in summary["techniques"].items() if found_something(summary, r)}
+    others = {n: r for n, r in summary["techniques"].items() if n not in techniques}
+    compared = _agreement(summary, techniques, bool(others)) if len(techniques) > 1 else ""
+    if not others or not techniques:
         return compared
     reasons = {
         "gave no layer any weight": [n for n, r in others.items() if r["m_cog"] is None],
@@ -156,13 +158,13 @@ def agreement(summary: dict[str, Any]) -> str:
     return f"{compared[:-1]}; {without}" if compared else without[0].upper() + without[1:]
 
 
-def _agreement(summary: dict[str, Any], methods: dict[str, Any], others_empty: bool) -> str:
-    peaks = {name: peak(result) for name, result in methods.items()}
+def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty: bool) -> str:
+    peaks = {name: peak(result) for name, result in techniques.items()}
     if summary["layers"] < FEWEST:
         few = f"With so few layers ({summary['layers']}) profiles cannot be compared"
         return f"{few}; {_peaks(peaks)}."
     pairs = summary["agreement"]["pairs"]
-    group = agreeing_group(tuple(methods), pairs)
+    group = agreeing_group(tuple(techniques), pairs)
     others = {name: layer for name, layer in peaks.items() if name not in group}
     if not group and all(pair["spearman"] is None for pair in pairs):
         return ""
@@ -189,10 +191,10 @@ def _peaks(peaks: dict[str, int]) -> str:
     return f"most weight in {listed(parts)}"
 
 
-def _whole_layers(methods: dict[str, Any]) -> list[str]:
+def _whole_layers(techniques: dict[str, Any]) -> list[str]:
     """Techniques that know no parts of layers, beside others that were told to look at them."""
-    parts = {part_of(result) for result in methods.values()} - {""}
-    whole = [name for name, result in methods.items() if not part_of(result)]
+    parts = {part_of(result) for result in techniques.values()} - {""}
+    whole = [name for name, result in techniques.items() if not part_of(result)]
     if not parts or not whole:
         return []
     one = len(whole) == 1
@@ -219,7 +221,7 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
             "them; train for more epochs."
         )
-    for name, result in summary["methods"].items():
+    for name, result in summary["techniques"].items():
         technique = installed(name)
         if technique is None or technique.clean_loss is None:
             continue
@@ -236,9 +238,11 @@ def caveats(summary: dict[str, Any]) -> list[str]:
                 f"{name.capitalize()} also loses {gone:.0%} of the clean labels, so it breaks more "
                 f"than memorisation; {remedy}."
             )
-    found += _whole_layers(summary["methods"])
+    found += _whole_layers(summary["techniques"])
     unreached = training and None in training.get("near_ceiling_epoch", [])
-    early = [n for n in summary["methods"] if "near_ceiling" in getattr(installed(n), "needs", ())]
+    early = [
+        n for n in summary["techniques"] if "near_ceiling" in getattr(installed(n), "needs", ())
+    ]
     if early and unreached:
         found.append(
             "Training never passed the accuracy that marks θ_M1, so the model at its end was used "
@@ -250,7 +254,7 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "given; give the checkpoint of the epoch that first knew all labels as the model near "
             "its ceiling."
         )
-    for name, result in summary["methods"].items():
+    for name, result in summary["techniques"].items():
         failed = result.get("failed_windows")
         if failed:
             first, last = failed[0]["first_layer"], failed[0]["last_layer"]

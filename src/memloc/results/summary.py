@@ -56,7 +56,7 @@ def _summarise(findings: Findings) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "memloc": memloc.__version__,
         **about,
-        "methods": summarise_methods(tables, findings.techniques),
+        "techniques": summarise_techniques(tables, findings.techniques),
     }
     if "history" in tables and findings.kind == "run":
         summary["training"] = summarise_training(tables["history"], tables["costs"])
@@ -74,14 +74,14 @@ def _summarise(findings: Findings) -> dict[str, Any]:
 
 def sweep_row(summary: dict[str, Any]) -> dict[str, Any]:
     """What the summary of a sweep tells of one of its experiments."""
-    if "methods" not in summary:
+    if "techniques" not in summary:
         told = ("by_technique", "chance", "interpretation", "failures")
         return {key: summary[key] for key in told}
     learnt = summary["memorised_share"]
     return {
         "noisy_accuracy": learnt,
         "memorised": learnt >= MEMORISED,
-        "m_cog": {name: found["m_cog"] for name, found in summary["methods"].items()},
+        "m_cog": {name: found["m_cog"] for name, found in summary["techniques"].items()},
         "failures": summary["failures"],
     }
 
@@ -96,7 +96,7 @@ def finish(
         tables: The results.
         left_out: Sentences on explanations that were not possible.
     """
-    profiles = {name: result["layer_weights"] for name, result in summary["methods"].items()}
+    profiles = {name: result["layer_weights"] for name, result in summary["techniques"].items()}
     summary["agreement"] = {"pairs": compare_profiles(profiles)}
     summary["agreement"]["words"] = agreement(summary)
     summary["explanation"] = {**summarise_explanation(tables), "left_out": list(left_out)}
@@ -131,7 +131,7 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
     }
 
 
-def summarise_methods(
+def summarise_techniques(
     tables: dict[str, pd.DataFrame], settings: Mapping[str, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Per technique: layer weights and M-CoG, and what else it found. Seeds are averaged.

@@ -258,7 +258,7 @@ STATES = {"original": "θ_O", "memorised": "θ_M", "frozen": "frozen θ_P with a
 
 def _parts(kind: str, inputs: dict[str, Any]) -> list[str]:
     """What distinguishes an artefact from others of its kind."""
-    parts = [str(inputs[name]) for name in ("method", "part", "host") if name in inputs]
+    parts = [str(inputs[name]) for name in ("technique", "host") if name in inputs]
     if "state" in inputs:
         parts.append(STATES.get(str(inputs["state"]), str(inputs["state"])))
     if "role" in inputs:

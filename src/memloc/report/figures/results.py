@@ -164,7 +164,7 @@ def draw_heat_maps(data: FigureData) -> list[Picture]:
 
 def _error_matrix(data: FigureData, task: str, model: str, technique: str) -> np.ndarray | None:
     """E; None if there is none."""
-    found = data.runs[task, model].summary["methods"].get(technique, {})
+    found = data.runs[task, model].summary["techniques"].get(technique, {})
     values = np.array(found.get("error_by_size_and_layer"), dtype=float)  # None becomes NaN
     is_square = values.ndim == 2 and values.shape[0] == values.shape[1]
     return values if is_square and np.isfinite(values).any() else None
