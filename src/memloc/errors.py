@@ -112,6 +112,10 @@ def show_value(value: Any) -> str:
     return words if len(words) <= 60 else f"{words[:57]}..."
 
 
+MOST_NAMES = 24
+"""More options are not listed."""
+
+
 def nearest(wrong: str, options: Iterable[str]) -> str | None:
     """A remedy for a wrong name: the option that is nearest to it, or else all options."""
     names = [str(option) for option in options]
@@ -119,7 +123,7 @@ def nearest(wrong: str, options: Iterable[str]) -> str | None:
     near = difflib.get_close_matches(wrong.lower(), list(lowered), n=1, cutoff=0.6)
     if near:
         return f"did you mean {lowered[near[0]]!r}?"
-    return f"choose one of: {', '.join(names)}" if names else None
+    return f"choose one of: {', '.join(names)}" if 0 < len(names) <= MOST_NAMES else None
 
 
 def suggest(wrong: str, options: Iterable[str]) -> str:

@@ -12,11 +12,28 @@ import pytest
 from typer.main import get_command
 
 from memloc.cli import UsageError, app
+from memloc.config import Settings
 from memloc.engine.sweep_config import parse_sweep
+from memloc.errors import MemlocError
+from memloc.techniques import Technique, register
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Command, blocks_of, commands_of
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+class Spread(Technique):
+    """The technique of docs/your-technique.md."""
+
+    name = "spread"
+
+    class Config(Settings):
+        """Its settings."""
+
+        power: float = 1.0
+
+
+register(Spread)
 ONE_OF_EACH = "models: [minilm]\ntasks: [questions]\n"
 
 
@@ -79,7 +96,7 @@ def test_all_commands_and_options_exist(block: Block) -> None:
 )
 def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
     (command,) = commands_of(Block("page", 1, "console", line, None))
-    with pytest.raises((AssertionError, UsageError)):
+    with pytest.raises((AssertionError, UsageError, MemlocError)):
         check_command(command)
 
 

@@ -250,5 +250,6 @@ def find_setting(path: str, settings: Mapping[str, Setting]) -> Setting:
     raise ConfigError(
         "there is no such setting",
         setting=path,
-        remedy=nearest(path, [one for one in known if "." in one]),
+        remedy=nearest(path, [one for one in known if "." in one])
+        or "`memloc settings` and `memloc techniques NAME` list all settings",
     )
