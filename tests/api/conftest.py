@@ -51,8 +51,19 @@ class Setup:
         }
 
 
-QUICK = {"retrain_epochs": 1, "probe_epochs": 27, "probe_seeds": 1, "epochs": 2}
-"""Settings with which all techniques together take a second."""
+FOUR = ("swapping", "retraining", "gradients", "probing")
+SETTINGS = {"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}}
+
+
+def quick(*names: str) -> dict[str, Any]:
+    """Arguments with which all techniques together take a second."""
+    techniques = {name: SETTINGS.get(name, {}) for name in names}
+    return {"techniques": techniques, "training": {"epochs": 2}}
+
+
+QUICK = quick(*FOUR)
+UNDIVIDED = {"gradients": {"divide_by_frozen": False}}
+"""Gradients that need no other model."""
 
 
 @pytest.fixture(scope="session")

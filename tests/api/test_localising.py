@@ -22,10 +22,8 @@ from memloc.api.experiments import localise_folders
 from memloc.engine.complete import complete_localisation
 from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
-from tests.api.conftest import LAYERS, QUICK, Setup
+from tests.api.conftest import FOUR, LAYERS, QUICK, UNDIVIDED, Setup, quick
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
-
-FOUR = ("swapping", "retraining", "gradients", "probing")
 
 
 @contextmanager
@@ -139,9 +137,7 @@ def test_after_ctrl_c_the_models_are_as_they_were(trained: Setup, technique: str
     models = (trained.memorised, trained.original, trained.pretrained)
     given = {**trained.both, "progress": Interrupting(technique)}
     with bit_identical(*models), pytest.raises(KeyboardInterrupt):
-        memloc.localise(
-            **given, pretrained=trained.pretrained, methods=technique, explain=False, **QUICK
-        )
+        memloc.localise(**given, pretrained=trained.pretrained, explain=False, **quick(technique))
 
 
 def test_after_an_error_inside_a_model_it_is_as_it_was(trained: Setup) -> None:
@@ -155,7 +151,9 @@ def test_after_an_error_inside_a_model_it_is_as_it_was(trained: Setup) -> None:
 
     broken.bert.encoder.layer[1].register_forward_hook(fail)
     with bit_identical(broken), pytest.raises(RuntimeError, match="out of memory"):
-        memloc.localise(**{**trained.both, "memorised": broken}, methods="swapping", explain=False)
+        memloc.localise(
+            **{**trained.both, "memorised": broken}, techniques="swapping", explain=False
+        )
 
 
 def test_nothing_global_is_changed(trained: Setup, tmp_path: Path, monkeypatch: Any) -> None:
@@ -173,7 +171,7 @@ def test_nothing_global_is_changed(trained: Setup, tmp_path: Path, monkeypatch: 
         memloc.localise(**trained.both, pretrained=trained.pretrained, **QUICK)
         assert not torch.is_grad_enabled()
     with torch.inference_mode():
-        memloc.localise(**trained.both, methods="gradients", undivided=True, explain=False)
+        memloc.localise(**trained.both, techniques=UNDIVIDED, explain=False)
         assert torch.is_inference_mode_enabled()
     assert torch.equal(torch.get_rng_state(), state["torch"])
     assert np.random.get_state()[1].tolist() == state["numpy"]
@@ -193,11 +191,10 @@ def test_models_keep_their_precision(trained: Setup, dtype: torch.dtype) -> None
         result = memloc.localise(
             **{**trained.both, "memorised": models[0], "original": models[1]},
             pretrained=pretrained,
-            methods=("swapping", "gradients", "probing", "retraining"),
             explain=False,
             **QUICK,
         )
-    exact = memloc.localise(**trained.both, methods="swapping", explain=False)
+    exact = memloc.localise(**trained.both, techniques="swapping", explain=False)
     tolerance = 1e-9 if dtype == torch.float64 else 0.08
     assert weights(result, "swapping") == pytest.approx(weights(exact, "swapping"), abs=tolerance)
     assert "probing" in result.techniques  # the head is recognised in spite of the rounding
@@ -205,13 +202,13 @@ def test_models_keep_their_precision(trained: Setup, dtype: torch.dtype) -> None
         return
     name = str(dtype).removeprefix("torch.")
     assert result.skipped == {
-        "retraining": f"trains layers, which {name} is too coarse for; give memorised in float32",
-        "gradients": f"trains a head, which {name} is too coarse for; give pretrained in float32",
+        "retraining": f"{name} is too coarse to train layers; give memorised in float32",
+        "gradients": f"{name} is too coarse to train a head; give pretrained in float32",
     }
 
 
 def test_gradients_in_half_precision_are_summed_in_single(trained: Setup) -> None:
-    settings = {"methods": "gradients", "undivided": True, "explain": False}
+    settings = {"techniques": UNDIVIDED, "explain": False}
     exact = memloc.localise(**trained.both, **settings)
     half = copy.deepcopy(trained.memorised).to(torch.bfloat16)
     original = copy.deepcopy(trained.original).to(torch.bfloat16)
@@ -221,10 +218,10 @@ def test_gradients_in_half_precision_are_summed_in_single(trained: Setup) -> Non
 
 
 def test_wrappers_are_looked_into(trained: Setup) -> None:
-    plain = memloc.localise(**trained.both, methods="swapping", explain=False)
+    plain = memloc.localise(**trained.both, techniques="swapping", explain=False)
     for wrap in (torch.compile, nn.DataParallel):
         given = {**trained.both, "memorised": wrap(trained.memorised)}
-        found = memloc.localise(**given, methods="swapping", explain=False)
+        found = memloc.localise(**given, techniques="swapping", explain=False)
         pd.testing.assert_frame_equal(found.table("predictions"), plain.table("predictions"))
 
 
@@ -235,7 +232,7 @@ def test_without_the_original_model_the_others_run(trained: Setup) -> None:
     given = {**trained.both, "original": None}
     result = memloc.localise(**given, pretrained=trained.pretrained, **QUICK)
     assert result.techniques == ("retraining", "gradients", "probing")
-    words = "needs the model of the correct labels (original), which was not given"
+    words = "the model of the correct labels (original) is needed, which was not given"
     assert result.skipped == {"swapping": words}
     assert f"left out: {words}" in repr(result)
     assert f"Swapping was left out: {words}." in result.summary["caveats"]
@@ -246,10 +243,12 @@ def test_without_the_original_model_the_others_run(trained: Setup) -> None:
 
 def test_without_any_other_model_undivided_gradients_remain(trained: Setup) -> None:
     given = {**trained.both, "original": None}
-    result = memloc.localise(**given, undivided=True, explain=False)
+    result = memloc.localise(**given, techniques={"swapping": {}, **UNDIVIDED}, explain=False)
     assert result.techniques == ("gradients",)
-    with pytest.raises(MemlocError, match="no technique is possible: swapping needs the model of"):
-        memloc.localise(**given, methods=["swapping", "shapley"])
+    with pytest.raises(
+        MemlocError, match="no technique is possible: swapping: the model of the correct labels"
+    ):
+        memloc.localise(**given, techniques=["swapping", "shapley"])
 
 
 def test_suspected_labels_are_enough(trained: Setup) -> None:
@@ -257,17 +256,16 @@ def test_suspected_labels_are_enough(trained: Setup) -> None:
     result = memloc.localise(
         **given,
         pretrained=trained.pretrained,
-        methods=(*FOUR, "shapley", "patching"),
-        **QUICK,
+        **quick(*FOUR, "shapley", "patching"),
     )
     known = memloc.localise(
-        **trained.both, pretrained=trained.pretrained, methods=(*FOUR, "shapley"), **QUICK
+        **trained.both, pretrained=trained.pretrained, **quick(*FOUR, "shapley")
     )
     # The same examples are noisy, so all that does not ask for the correct label is the same.
     pd.testing.assert_frame_equal(result.layers, known.layers)
     pd.testing.assert_frame_equal(result.windows, known.windows)
     assert result.skipped == {
-        "patching": "counts returns to the correct label, which suspects do not say"
+        "patching": "returns to the correct label are counted, which suspects do not say"
     }
     assert "centroids" not in result.tables
     assert any("no old class to leave" in words for words in result.summary["caveats"])
@@ -282,7 +280,7 @@ def test_suspected_labels_are_enough(trained: Setup) -> None:
 
 def test_suspects_may_be_values_and_data_may_be_lists(trained: Setup) -> None:
     data = trained.data
-    frame = memloc.localise(**trained.both, methods="swapping", explain=False)
+    frame = memloc.localise(**trained.both, techniques="swapping", explain=False)
     lists = memloc.localise(
         memorised=trained.memorised,
         original=trained.original,
@@ -290,18 +288,20 @@ def test_suspects_may_be_values_and_data_may_be_lists(trained: Setup) -> None:
         text=data["text"].tolist(),
         label=data["label"].to_numpy(),
         suspects=data["noisy"].tolist(),
-        methods="swapping",
+        techniques="swapping",
         explain=False,
         progress=False,
     )
     dataset = memloc.localise(
-        **{**trained.both, "data": Dataset.from_pandas(data)}, methods="swapping"
+        **{**trained.both, "data": Dataset.from_pandas(data)}, techniques="swapping"
     )
     named = data.assign(label=[f"LABEL_{n}" for n in data["label"]])
     named["gold"] = [f"LABEL_{n}" for n in data["gold"]]
-    by_name = memloc.localise(**{**trained.both, "data": named}, methods="swapping", explain=False)
+    by_name = memloc.localise(
+        **{**trained.both, "data": named}, techniques="swapping", explain=False
+    )
     columns = memloc.localise(
-        **{**trained.both, "data": data.to_dict(orient="list")}, methods="swapping"
+        **{**trained.both, "data": data.to_dict(orient="list")}, techniques="swapping"
     )
     for other in (lists, dataset, by_name, columns):
         pd.testing.assert_frame_equal(other.windows, frame.windows)
@@ -317,7 +317,7 @@ def refuse(
         bit_identical(trained.memorised, trained.original),
         pytest.raises(error) as caught,
     ):
-        memloc.localise(**{**trained.both, "methods": "swapping", "explain": False, **changes})
+        memloc.localise(**{**trained.both, "techniques": "swapping", "explain": False, **changes})
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert "--" not in str(caught.value)
@@ -328,17 +328,17 @@ def test_models_that_do_not_fit_are_refused(trained: Setup) -> None:
     other.config.id2label = {0: "LABEL_1", 1: "LABEL_0", 2: "LABEL_2"}
     refuse(
         trained,
-        "list of classes (id2label) is ['LABEL_0', 'LABEL_1', 'LABEL_2'] in memorised but "
-        "['LABEL_1', 'LABEL_0', 'LABEL_2'] in original",
+        "list of class names is ['LABEL_0', 'LABEL_1', 'LABEL_2'] in 'memorised' but "
+        "['LABEL_1', 'LABEL_0', 'LABEL_2'] in 'original'",
         ModelError,
         original=other,
     )
     deeper = tiny_model("bert", layers=LAYERS + 1)
-    refuse(trained, "number of layers is 3 in memorised but 4 in original", original=deeper)
+    refuse(trained, "number of layers is 3 in 'memorised' but 4 in 'original'", original=deeper)
     binary = tiny_model("bert", layers=LAYERS, labels=2)
-    refuse(trained, "number of classes is 3 in memorised but 2 in original", original=binary)
+    refuse(trained, "number of classes is 3 in 'memorised' but 2 in 'original'", original=binary)
     half = copy.deepcopy(trained.original).half()
-    refuse(trained, "precision is torch.float32 in memorised but torch.float16", original=half)
+    refuse(trained, "precision is torch.float32 in 'memorised' but torch.float16", original=half)
     wide = tiny_model("bert", layers=LAYERS, intermediate_size=64)
     refuse(trained, "shape of bert.encoder.layer.0.intermediate.dense", original=wide)
     refuse(trained, "architecture is BertFor", original=tiny_model("roberta", layers=LAYERS))
@@ -367,7 +367,7 @@ def test_tokenisers_that_do_not_fit_are_refused(trained: Setup) -> None:
 
 
 def test_a_tokeniser_that_pads_with_another_token_is_cautioned_against(trained: Setup) -> None:
-    quick = {"methods": "swapping", "explain": False}
+    quick = {"techniques": "swapping", "explain": False}
     plain = memloc.localise(**trained.both, **quick)
     other = tiny_tokenizer()
     other.pad_token = "[CLS]"
@@ -393,8 +393,8 @@ def test_unusable_examples_are_refused(trained: Setup) -> None:
     refuse(trained, f"label 7 in row {row} of data", DataError, data=wrong)
     missing = data.assign(label=data["label"].astype(float).mask(data.index == 4))
     refuse(trained, "'label' in row 4 of data (rows count from 0) is missing", data=missing)
-    refuse(trained, "data has no column 'lable'; did you mean 'label'?", label="lable")
-    refuse(trained, "data has no column 'golden'; did you mean 'gold'?", original_label="golden")
+    refuse(trained, "label: data has no column 'lable' (columns: text, gold,", label="lable")
+    refuse(trained, "did you mean 'gold'?", original_label="golden")
     refuse(
         trained, "no label differs from its original label", data=data.assign(gold=data["label"])
     )
@@ -409,7 +409,7 @@ def test_unusable_examples_are_refused(trained: Setup) -> None:
     refuse(trained, "suspects is of type dict", original_label=None, suspects={})
     refuse(
         trained,
-        "cannot be both the label and the original-label; name another one with original_label",
+        "original_label: ",
         original_label="label",
     )
     refuse(trained, "'label' has 3 values but 'data' has 60", label=[0, 1, 2])
@@ -421,7 +421,7 @@ def test_unusable_examples_are_refused(trained: Setup) -> None:
 
 def test_suspects_of_a_file_without_types_are_words(trained: Setup) -> None:
     frame = trained.both["data"].assign(flags=trained.both["data"]["noisy"].map(str))
-    given = {**trained.both, "original_label": None, "methods": "swapping", "progress": False}
+    given = {**trained.both, "original_label": None, "techniques": "swapping", "progress": False}
     as_words = memloc.localise(**{**given, "data": frame}, suspects="flags")
     as_flags = memloc.localise(**given, suspects="noisy")
     pd.testing.assert_frame_equal(as_words.layers, as_flags.layers)
@@ -441,30 +441,32 @@ def test_unusable_suspects_are_refused(trained: Setup) -> None:
 
 
 def test_unusable_settings_are_refused_by_the_names_of_arguments(trained: Setup) -> None:
-    refuse(trained, "window_sizes 9 is out of range", window_sizes=[9])
-    refuse(trained, "retrain_epochs 0 is not possible", retrain_epochs=0)
     refuse(
-        trained, "technique 'swaping' does not exist; did you mean 'swapping'?", methods="swaping"
+        trained, "windows.sizes 9 is not possible: the model has 3 layers", windows={"sizes": [9]}
+    )
+    refuse(trained, "retraining.epochs 0", techniques={"retraining": {"epochs": 0}})
+    refuse(
+        trained,
+        "technique 'swaping' does not exist; did you mean 'swapping'?",
+        techniques="swaping",
     )
     refuse(trained, "seed -1 is not possible", seed=-1)
-    refuse(trained, "cache_memory '1XB' is not a size", cache_memory="1XB")
-    refuse(trained, "options is for techniques of other", options={"swapping": {"a": 1}})
-    refuse(trained, "options {'swapping': 5} is not possible", options={"swapping": 5})
+    refuse(trained, "it is not a size such as 500MB or 2GB", cache_memory="1XB")
     refuse(trained, "seed 1.5 is not possible; give a whole number", seed=1.5)
     refuse(trained, "seed True is not possible; give a whole number", seed=True)
-    refuse(trained, "cache_memory None is not possible; give a number of", cache_memory=None)
-    refuse(trained, "cache_memory -1 is not possible; give a number of", cache_memory=-1)
-    refuse(trained, "window_sizes 9 is out of range", window_sizes=9)
-    refuse(trained, "window_sizes 1.5 is not possible; give whole numbers", window_sizes=1.5)
-    refuse(trained, "methods 5 is not possible; give names of techniques", methods=5)
+    refuse(trained, "cache_memory -1", cache_memory=-1)
+    refuse(trained, "windows.sizes 1.5", windows={"sizes": 1.5})
+    refuse(trained, "techniques 5", techniques=5)
     refuse(trained, "progress 'yes' is not possible; give True, False", progress="yes")
     refuse(trained, "pairs 'both' is not possible; give 'joined' or 'native'", pairs="both")
 
 
 def test_numbers_may_be_those_of_numpy_and_a_window_size_may_stand_alone(trained: Setup) -> None:
-    settings = {"methods": "swapping", "explain": False, "cache_memory": np.int64(2**20)}
-    found = memloc.localise(**trained.both, **settings, seed=np.int64(1), window_sizes=np.int64(1))
-    plain = memloc.localise(**trained.both, **settings, seed=1, window_sizes=[1])
+    settings = {"techniques": "swapping", "explain": False, "cache_memory": np.int64(2**20)}
+    found = memloc.localise(
+        **trained.both, **settings, seed=np.int64(1), windows={"sizes": np.int64(1)}
+    )
+    plain = memloc.localise(**trained.both, **settings, seed=1, windows={"sizes": [1]})
     pd.testing.assert_frame_equal(found.windows, plain.windows)
     assert plain.windows["size"].tolist() == [1, 1, 1, 3]
 
@@ -513,7 +515,7 @@ def test_names_and_numbers_may_stand_side_by_side(trained: Setup) -> None:
     words = {0: "none", 1: "one", 2: "two"}
     assert numbered(trained, words, ["two", 1, "0", "one"]) == [2, 1, 0, 1]
     named = trained.data.assign(gold=[f"LABEL_{n}" for n in trained.data["gold"]])
-    quick = {"methods": "swapping", "explain": False}
+    quick = {"techniques": "swapping", "explain": False}
     mixed = memloc.localise(**{**trained.both, "data": named}, **quick)
     rows = memloc.localise(**{**trained.both, "data": named.to_dict(orient="records")}, **quick)
     for result in (mixed, rows):

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import memloc
-from tests.api.conftest import clean_rows
+from tests.api.conftest import SETTINGS, UNDIVIDED, clean_rows
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 LAYERS = 3
@@ -52,11 +52,8 @@ def large() -> dict[str, Any]:
         "suspects": [True, False] * 10 + [False] * 2,
         "explain": False,
         "progress": False,
-        "retrain_epochs": 1,
-        "probe_epochs": 1,
-        "probe_seeds": 1,
-        "epochs": 1,
-        "window_sizes": [1],
+        "training": {"epochs": 1},
+        "windows": {"sizes": [1]},
     }
 
 
@@ -68,12 +65,15 @@ def test_looking_at_models_copies_none(
 ) -> None:
     layer = size_of(large["memorised"].bert.encoder.layer[0])
     # Activations, and for probing the probes themselves.
-    assert peak_allocation(**large, methods=technique) < layers * layer
+    assert (
+        peak_allocation(**large, techniques={technique: SETTINGS.get(technique, {})})
+        < layers * layer
+    )
 
 
 def test_gradients_need_the_gradients_of_one_model(large: dict[str, Any]) -> None:
     layers = size_of(large["memorised"].bert.encoder)
-    peak = peak_allocation(**large, methods="gradients", undivided=True)
+    peak = peak_allocation(**large, techniques=UNDIVIDED)
     # Of the clean set, of the noisy set, and their difference; never a copy of the weights.
     assert peak < 3.6 * layers
     assert peak > 2 * layers  # so the measurement sees such things
@@ -83,7 +83,7 @@ def test_retraining_copies_only_the_window_that_it_trains(large: dict[str, Any])
     layers = size_of(large["memorised"].bert.encoder)
     windows = [large["memorised"].bert.encoder.layer[0]]
     one = size_of(windows[0])
-    peak = peak_allocation(**large, methods="retraining")
+    peak = peak_allocation(**large, techniques={"retraining": {"epochs": 1}})
     # The full window is always tried: copy, gradient, and two moments of the optimiser.
     assert peak < 4.8 * layers
     assert peak > 3 * one

@@ -14,7 +14,8 @@ import memloc
 from memloc.config import Data
 from memloc.data.load import load_task
 from memloc.errors import MemlocError
-from tests.api.conftest import Setup, untrained
+from memloc.techniques import make
+from tests.api.conftest import Setup, quick, untrained
 
 
 def test_labels_flip_as_in_a_run() -> None:
@@ -71,7 +72,7 @@ def test_fine_tuning_changes_layers_and_head_but_not_embeddings(trained: Setup) 
     assert len(head) == 1
     with pytest.raises(MemlocError, match=r"label 'x' in row 0 of data .* is not a class"):
         memloc.fine_tune(model, tokenizer=trained.tokenizer, data={"text": ["a"], "label": ["x"]})
-    with pytest.raises(MemlocError, match=r"^label is \[0, 1\]; give the name of a column of data"):
+    with pytest.raises(MemlocError, match=r"^label \[0, 1\] is not possible: the name of a column"):
         memloc.fine_tune(model, tokenizer=trained.tokenizer, data=trained.data, label=[0, 1])
 
 
@@ -79,30 +80,20 @@ def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> No
     whole = memloc.localise(
         **trained.both,
         pretrained=trained.pretrained,
-        methods=("swapping", "gradients", "probing", "shapley", "patching", "random"),
-        probe_epochs=27,
-        probe_seeds=1,
-        epochs=1,
         explain=False,
+        **quick("swapping", "gradients", "probing", "shapley", "patching", "random"),
     )
     given = {name: value for name, value in trained.both.items() if name != "progress"}
-    with memloc.prepare(**given, pretrained=trained.pretrained, epochs=1) as context:
+    with memloc.prepare(**given, pretrained=trained.pretrained, training={"epochs": 2}) as context:
         alone = {
-            "swapping": memloc.single.swapping(context),
-            "gradients": memloc.single.gradients(context),
-            "probing": memloc.single.probing(context, seeds=1, epochs=27),
-            "shapley": memloc.single.shapley(context),
-            "patching": memloc.single.patching(context),
-            "random": memloc.single.apply("random", context),
+            name: make(name, settings).localise(context)
+            for name, settings in quick(*whole.techniques)["techniques"].items()
         }
-        some = memloc.single.retraining(context, window_sizes="1", epochs=1)
         states = context.pooled_states("memorised")
         labels, original = (context.examples[c].tolist() for c in ("label", "original_label"))
     for name, found in alone.items():
         rows = whole.layers[whole.layers["technique"] == name].reset_index(drop=True)
         pd.testing.assert_frame_equal(found.layers, rows)
-    assert some.windows is not None
-    assert some.windows["size"].tolist() == [1, 1, 1, 3]
     positions = memloc.analyses.centroids(states[1:], labels, original)
     assert set(positions["group"]) == {"noisy", "class_a", "class_b"}
     assert memloc.analyses.events(positions)["event"].tolist() == [
@@ -114,7 +105,7 @@ def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> No
 
 def test_analyses_of_tables_agree_with_the_summary(trained: Setup) -> None:
     result = memloc.localise(
-        **trained.both, methods=("swapping", "shapley", "random"), explain=False
+        **trained.both, techniques=("swapping", "shapley", "random"), explain=False
     )
     weights = memloc.analyses.layer_weights(result.windows)
     swapping = result.layers[result.layers["technique"] == "swapping"]
@@ -126,16 +117,11 @@ def test_analyses_of_tables_agree_with_the_summary(trained: Setup) -> None:
 
 def test_a_context_of_models_that_lacks_one_says_so(trained: Setup) -> None:
     given = {name: value for name, value in trained.both.items() if name != "progress"}
-    with memloc.prepare(**{**given, "original": None}) as context:
-        with pytest.raises(MemlocError, match=r"this needs the model of the correct labels"):
-            memloc.single.swapping(context)
-        for size in (7, [7]):
-            with pytest.raises(MemlocError, match=r"^window_sizes 7 is out of range"):
-                memloc.single.retraining(context, window_sizes=size)
-        with pytest.raises(MemlocError, match=r"^window_sizes 'x' is not a list of sizes"):
-            memloc.single.swapping(context, window_sizes="x")
-        with pytest.raises(MemlocError, match=r"^epochs 0 is not possible"):
-            memloc.single.probing(context, epochs=0)
+    with (
+        memloc.prepare(**{**given, "original": None}) as context,
+        pytest.raises(MemlocError, match=r"this needs the model of the correct labels"),
+    ):
+        make("swapping").localise(context)
 
 
 def test_a_context_says_what_it_holds_in_one_line(trained: Setup) -> None:

@@ -15,7 +15,7 @@ import memloc
 from memloc.api.result import Result
 from memloc.errors import MemlocError
 from memloc.results.folders import ResultsError
-from tests.api.conftest import QUICK, Setup
+from tests.api.conftest import QUICK, UNDIVIDED, Setup
 from tests.result_folders import write_control, write_localised, write_run
 
 
@@ -27,7 +27,7 @@ def result(trained: Setup) -> Result:
 @pytest.fixture(scope="module")
 def suspected(trained: Setup) -> Result:
     given = {**trained.both, "original_label": None, "suspects": "noisy"}
-    return memloc.localise(**given, methods="swapping", explain=False)
+    return memloc.localise(**given, techniques="swapping", explain=False)
 
 
 def test_tables_are_attributes_or_have_names(result: Result) -> None:
@@ -40,7 +40,7 @@ def test_tables_are_attributes_or_have_names(result: Result) -> None:
 
 
 def test_a_result_without_windows_has_empty_tables_of_them(trained: Setup) -> None:
-    found = memloc.localise(**trained.both, methods="gradients", undivided=True, explain=False)
+    found = memloc.localise(**trained.both, techniques=UNDIVIDED, explain=False)
     assert len(found.windows) == len(found.examples) == 0
     assert "noisy_error" in found.windows
     with pytest.raises(MemlocError, match="no technique changed windows of layers"):

@@ -14,7 +14,7 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, Trainer, Trai
 
 import memloc
 from memloc.errors import ModelError
-from tests.api.conftest import QUICK, Setup, untrained
+from tests.api.conftest import FOUR, QUICK, Setup, quick, untrained
 from tests.api.test_localising import bit_identical, weights
 from tests.tiny_models import tiny_model
 
@@ -57,8 +57,7 @@ def test_models_of_the_trainer_work_as_they_are(trained: Setup, tmp_path: Path) 
         result = memloc.localise(
             **{**trained.both, **models},
             pretrained=trained.pretrained,
-            methods=("swapping", "retraining", "gradients", "probing", "shapley", "weight-change"),
-            **QUICK,
+            **quick(*FOUR, "shapley", "weight-change"),
         )
     assert result.summary["memorised_share"] > 0.9
     assert len(result.techniques) == 6
@@ -130,18 +129,16 @@ def test_lora_layers_can_be_retrained_and_a_merged_twin_swapped(
         result = memloc.localise(
             **given,
             pretrained=trained.pretrained,
-            methods=("swapping", "retraining", "weight-change"),
             explain=False,
-            **QUICK,
+            **quick("swapping", "retraining", "weight-change"),
         )
     assert result.techniques == ("swapping", "retraining")
     assert result.skipped["weight-change"].endswith("use merge_and_unload()")
     whole = memloc.localise(
         **{**trained.both, "memorised": merged(model)},
         pretrained=trained.pretrained,
-        methods="retraining",
         explain=False,
-        **QUICK,
+        **quick("retraining"),
     )
     # A window that is reset has no adapters, so the same is trained in both.
     alike = result.windows[result.windows["technique"] == "retraining"].reset_index(drop=True)
