@@ -25,8 +25,7 @@ from tests.tiny_models import WORDS, save_pair, tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
 from memloc.api.experiments import localise_folders
-from memloc.config import Model
-from memloc.engine.given import Given, GivenModels
+from memloc.config import Engine, GivenData, Localisation
 from memloc.models.blocks import BlockModel
 from memloc.models.check import parameter_counts, swapping_bytes
 
@@ -121,9 +120,15 @@ def swap(folder: Path, low_memory: bool) -> dict[str, Any]:
 
 def localise(folder: Path, data: Path, low_memory: bool) -> dict[str, pd.DataFrame]:
     """Swapping alone."""
-    given = Given(*(Model(name=str(folder / role)) for role in ROLES))
-    config = GivenModels(given, data, {"swapping": {}}, explain=False)
-    return localise_folders(config, low_memory=low_memory).tables
+    memorised, original = (str(folder / role) for role in ROLES)
+    config = Localisation(
+        memorised=memorised,
+        original=original,
+        data=GivenData(file=data),
+        techniques=["swapping"],
+        explain=False,
+    )
+    return localise_folders(config, engine=Engine(low_memory=low_memory)).tables
 
 
 def resident(which: str) -> int:

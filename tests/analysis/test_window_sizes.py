@@ -51,7 +51,7 @@ def test_the_order_of_sizes_does_not_matter_and_repeats_are_one() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 5])
 def test_a_size_that_the_model_does_not_have_is_refused(size: int) -> None:
-    with pytest.raises(ConfigError, match=rf"--window-sizes {size} is out of range.* 1 to 4 "):
+    with pytest.raises(ConfigError, match=rf"windows.sizes {size} is not possible.* 1 to 4 "):
         chosen_windows(4, (1, size))
 
 

@@ -147,7 +147,7 @@ def test_a_file_can_be_main_and_auxiliary_task(memloc, four_layers: Path, tmp_pa
 
 
 BAD = {
-    "out of range": (("--layers", "first,7+8"), "--layers 7+8 is out of range"),
+    "out of range": (("--layers", "first,7+8"), "has layers 1 to 4"),
     "empty layers": (("--layers", ","), "--layers is empty"),
     "no layers": (("--layers", "bottom"), "neither first, middle or last"),
     "all layers": (("--layers", "1+2+3+4"), "leaves nothing to find"),

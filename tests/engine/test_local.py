@@ -38,7 +38,7 @@ from memloc.engine.progress import LogLines, Progress, Silent
 from memloc.engine.store.store import Store
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
-from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import TrainingFailed
 from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
 
 TASK = load_task(Data(task="reviews", limit=60))

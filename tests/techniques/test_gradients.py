@@ -11,7 +11,7 @@ from memloc.models.blocks import BlockModel
 from memloc.techniques.base import Context
 from memloc.techniques.gradients import Gradients, clean_sample
 from memloc.training.gradients import Target, mean_gradient
-from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import TrainingFailed
 from tests.conftest import labelled_rows
 from tests.oracles.gradients import layer_norms_plainly, mean_gradient_plainly, weights_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer

@@ -18,8 +18,7 @@ from memloc.training.control import (
     SecondHead,
     train_until_learned,
 )
-from memloc.training.lesson import Lesson, TrainingFailed
-from memloc.training.loop import Trained, fine_tune
+from memloc.training.loop import Objective, Trained, TrainingFailed, fine_tune
 from tests.oracles.control import train_two_tasks_plainly
 from tests.tiny_models import tiny_model
 from tests.training.test_loop import data, weights_equal
@@ -56,7 +55,7 @@ def train_control(
     beside = []
     if with_auxiliary:
         task = auxiliary_of(model, architecture, validation, **changes)
-        beside = [Lesson(task, auxiliary_labels(len(validation)), AUXILIARY)]
+        beside = [Objective(task, auxiliary_labels(len(validation)), AUXILIARY)]
     return model, before, fine_tune(learner, targets, TRAINING, seed, beside=beside)
 
 
@@ -106,10 +105,12 @@ def test_the_auxiliary_task_does_not_touch_the_head_of_the_main_task() -> None:
     train, _, _ = data()
     model = BlockModel(tiny_model("bert", layers=4))
     before = {n: p.detach().clone() for n, p in model.model.named_parameters()}
-    lesson = Lesson(auxiliary_of(model, "bert", train), auxiliary_labels(len(train)), AUXILIARY)
-    with lesson.learner.training_mode():
+    objective = Objective(
+        auxiliary_of(model, "bert", train), auxiliary_labels(len(train)), AUXILIARY
+    )
+    with objective.learner.training_mode():
         for epoch in (1, 2):  # the first step of a warm-up has the rate 0
-            lesson.step(np.arange(8), epoch)
+            objective.step(np.arange(8), epoch)
     changed = changed_layers(model, before)
     assert {name for name, is_other in changed.items() if not is_other} == {"embeddings", "head"}
 
@@ -125,16 +126,16 @@ def test_it_equals_two_optimisers_on_a_plain_model_with_two_heads(layers: tuple[
         "auxiliary": (validation, auxiliary_labels(len(validation))),
     }
     taken: list[tuple[str, dict[str, torch.Tensor], torch.Tensor]] = []
-    step = Lesson.step
+    step = Objective.step
 
-    def noting(lesson: Lesson, indices: np.ndarray, epoch: int) -> float:
-        name = "main" if isinstance(lesson.learner, HiddenTask) else "auxiliary"
+    def noting(objective: Objective, indices: np.ndarray, epoch: int) -> float:
+        name = "main" if isinstance(objective.learner, HiddenTask) else "auxiliary"
         inputs, labels = tasks[name]
         taken.append((name, inputs.batch(indices.tolist()), labels[torch.from_numpy(indices)]))
-        return step(lesson, indices, epoch)
+        return step(objective, indices, epoch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Lesson, "step", noting)
+        patch.setattr(Objective, "step", noting)
         _, _, trained = train_control(layers=layers, **off)
     expected = train_two_tasks_plainly(
         plain, donor.classifier, "bert.encoder.layer", layers, taken,
@@ -150,16 +151,16 @@ def test_it_equals_two_optimisers_on_a_plain_model_with_two_heads(layers: tuple[
 
 def test_batches_of_both_tasks_are_mixed_by_the_seed() -> None:
     orders = []
-    step = Lesson.step
+    step = Objective.step
     for seed in (1, 1, 2):
         order: list[str] = []
 
-        def noting(lesson: Lesson, indices: np.ndarray, epoch: int, order=order) -> float:
-            order.append(type(lesson.learner).__name__)
-            return step(lesson, indices, epoch)
+        def noting(objective: Objective, indices: np.ndarray, epoch: int, order=order) -> float:
+            order.append(type(objective.learner).__name__)
+            return step(objective, indices, epoch)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Lesson, "step", noting)
+            patch.setattr(Objective, "step", noting)
             train_control(seed=seed)
         orders.append(order)
     assert orders[0] == orders[1] != orders[2]

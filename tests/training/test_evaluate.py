@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from memloc.training.evaluate import macro_f1
+from memloc.training.loop import macro_f1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,8 +9,7 @@ from memloc.config import Training
 from memloc.data.encode import Encoded, TextCodec, encode, training_batches
 from memloc.models.blocks import BlockModel
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.lesson import TrainingFailed
-from memloc.training.loop import TrainingData, fine_tune
+from memloc.training.loop import TrainingData, TrainingFailed, fine_tune
 from tests.conftest import labelled_rows
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
@@ -138,7 +137,7 @@ def test_every_epoch_records_all_splits() -> None:
 
 
 def test_a_loss_that_is_not_a_number_stops_with_a_remedy() -> None:
-    with pytest.raises(TrainingFailed, match="lower it with --learning-rate"):
+    with pytest.raises(TrainingFailed, match=r"training.learning_rate .*; lower it"):
         fine_tune(*learner(), QUICK.replace(learning_rate=1e30, epochs=20), 1)
 
 

@@ -25,9 +25,15 @@ from memloc.techniques.retraining import Retraining
 from memloc.training import resume as resuming
 from memloc.training.control import HiddenTask
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.lesson import Lesson
-from memloc.training.loop import Trained, TrainingData, fine_tune, train_on_part
-from memloc.training.position import OpenWeights, Position
+from memloc.training.loop import (
+    Objective,
+    OpenWeights,
+    Position,
+    Trained,
+    TrainingData,
+    fine_tune,
+    train_on_part,
+)
 from memloc.training.resume import KeptValues, ResumePoint, forget_finished, forget_states
 from tests.conftest import labelled_rows
 from tests.techniques.test_retraining import TRAINING as RETRAINING
@@ -68,14 +74,14 @@ def head_only(resume: ResumePoint | None, report: Callable[[float], None]) -> Tr
     return fine_tune(HeadOnly(model, train, validation), targets, config, 1, report, resume=resume)
 
 
-def two_lessons(
+def two_objectives(
     resume: ResumePoint | None, report: Callable[[float], None]
 ) -> tuple[Trained, dict[str, torch.Tensor]]:
     train, validation, targets = data()
     model = BlockModel(tiny_model("bert", layers=4))
     task = auxiliary_of(model, "bert", validation)
     config = CONFIG.replace(epochs=2)
-    beside = Lesson(task, auxiliary_labels(len(validation)), config.replace(learning_rate=1e-3))
+    beside = Objective(task, auxiliary_labels(len(validation)), config.replace(learning_rate=1e-3))
     learner = HiddenTask(model, train, validation, (2, 3))
     trained = fine_tune(learner, targets, config, 1, report, [beside], resume)
     return trained, {n: p.detach().clone() for n, p in task.head.parameters().items()}
@@ -106,7 +112,7 @@ def window_with_frozen_dropout(
     return window(resume, report, frozen_dropout=True)
 
 
-ALL = [whole_model, head_only, two_lessons, half_split, window, window_with_frozen_dropout]
+ALL = [whole_model, head_only, two_objectives, half_split, window, window_with_frozen_dropout]
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -178,7 +184,7 @@ def test_a_training_that_dies_after_every_single_step_gives_the_same(
     assert_same(result, expected)
 
 
-@pytest.mark.parametrize("train", [whole_model, two_lessons, window])
+@pytest.mark.parametrize("train", [whole_model, two_objectives, window])
 def test_steps_after_the_last_save_are_made_again(train: Train, tmp_path: Path) -> None:
     expected, steps = uninterrupted(train)
     _, first = train_until(train, Store(tmp_path), 5, unsaved=3)
@@ -204,7 +210,7 @@ def test_every_part_of_the_state_is_needed(
     elif forgotten == "dropout":
         monkeypatch.setattr(torch, "set_rng_state", lambda _: None)
     else:
-        part = OpenWeights if forgotten == "weights" else Lesson
+        part = OpenWeights if forgotten == "weights" else Objective
         monkeypatch.setattr(part, "restore", lambda *_: None)
     result, fractions = train_until(whole_model, Store(tmp_path), 100)
     assert len(fractions) == 5
@@ -246,9 +252,9 @@ def of_another_torch(folder: Path) -> None:
 
 DAMAGES: dict[str, Callable[[Path], Any]] = {
     "a bit of the weights": lambda folder: flip(folder / "weights.safetensors"),
-    "a bit of the optimiser": lambda folder: flip(folder / "lesson-0.safetensors"),
+    "a bit of the optimiser": lambda folder: flip(folder / "objective-0.safetensors"),
     "a bit of the values": lambda folder: flip(folder / "values.json"),
-    "cut off": lambda folder: (folder / "lesson-0.safetensors").write_bytes(b""),
+    "cut off": lambda folder: (folder / "objective-0.safetensors").write_bytes(b""),
     "without weights": lambda folder: (folder / "weights.safetensors").unlink(),
     "without values": lambda folder: (folder / "values.json").unlink(),
     "without manifest": lambda folder: (folder / "manifest.json").unlink(),
@@ -256,7 +262,7 @@ DAMAGES: dict[str, Callable[[Path], Any]] = {
     "strange manifest": lambda folder: (folder / "manifest.json").write_text("[1]"),
     "manifest without files": lambda folder: change_manifest(folder, lambda m: {**m, "files": {}}),
     "manifest without the optimiser": lambda folder: change_manifest(
-        folder, lambda m: m["files"].pop("lesson-0.safetensors") and None
+        folder, lambda m: m["files"].pop("objective-0.safetensors") and None
     ),
     "another torch": of_another_torch,
     "another state format": lambda f: change_manifest(f, lambda m: m["inputs"].update(revision=0)),

@@ -86,8 +86,8 @@ def pick_classes(
         with_clean = int((clean > 0).sum())
         raise DataError(
             f"centroids need noisy examples between two classes that also have clean ones, and "
-            f"only {with_clean} of {n_classes} classes have clean examples; use more examples, or "
-            "leave the explanations out"
+            f"only {with_clean} of {n_classes} classes have clean examples",
+            remedy="use more examples or leave out the explanations",
         )
     return Classes(labels, original, noisy, pairs, n_classes * (n_classes - 1) - len(pairs))
 

@@ -29,37 +29,26 @@ def hidden_layers(spec: str, n_layers: int, model: str) -> tuple[int, ...]:
     Raises:
         ConfigError: If the model has no such layers, or no other ones.
     """
+
+    def wrong(problem: str, remedy: str | None = None) -> ConfigError:
+        return ConfigError(problem, setting="layers", value=spec, remedy=remedy)
+
     if spec in NAMED:
         if n_layers < 3:
-            raise ConfigError(
-                f"{model!r} has {n_layers} layer{'s' * (n_layers > 1)}, and a pair hides among at "
-                "least 3",
-                setting="layers",
-                value=spec,
-            )
+            raise wrong(f"{model!r} has only {n_layers}, and a pair hides among at least 3")
         start = {"first": 1, "middle": n_layers // 2, "last": n_layers - 1}[spec]
         return (start, start + 1)
     parts = [part.strip() for part in spec.split("+")]
     if not all(part.isdecimal() and len(part) < 6 for part in parts):
-        raise ConfigError(
-            "it is neither first, middle or last nor layers such as 1+2",
-            setting="layers",
-            value=spec,
-        )
+        raise wrong("it is neither first, middle or last nor layers such as 1+2")
     layers = tuple(sorted(int(part) for part in parts))
-    for layer in layers:
-        if not 1 <= layer <= n_layers:
-            raise ConfigError(f"{model!r} has layers 1 to {n_layers}", setting="layers", value=spec)
+    if not all(1 <= layer <= n_layers for layer in layers):
+        raise wrong(f"{model!r} has layers 1 to {n_layers}")
     if len(set(layers)) < len(layers):
-        raise ConfigError(
-            "it names a layer twice", setting="layers", value=spec, remedy="name each layer once"
-        )
+        raise wrong("it names a layer twice", "name each layer once")
     if len(layers) == n_layers:
-        raise ConfigError(
-            f"these are all layers of {model!r}, which leaves nothing to find",
-            setting="layers",
-            value=spec,
-            remedy="name fewer",
+        raise wrong(
+            f"these are all layers of {model!r}, which leaves nothing to find", "name fewer"
         )
     return layers
 

@@ -50,10 +50,8 @@ from memloc.training.control import (
     train_until_learned,
 )
 from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.lesson import Lesson
-from memloc.training.loop import Trained, fine_tune, train_on_part, training_data
-from memloc.training.resume import SAVE_EVERY, KeptValues, ResumePoint
-from memloc.training.snapshots import Snapshots
+from memloc.training.loop import Objective, Trained, fine_tune, train_on_part, training_data
+from memloc.training.resume import SAVE_EVERY, KeptValues, ResumePoint, Snapshots
 
 COUNTED = 200
 """Examples of a data set whose tokens are counted."""
@@ -349,7 +347,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
         auxiliary = AuxiliaryTask(
             SecondHead(classifier.blocks, donor.blocks), encode(other.train, codec, pairs)
         )
-        lesson = Lesson(
+        objective = Objective(
             auxiliary,
             torch.from_numpy(labels).to(learner.device),
             training.replace(learning_rate=auxiliary_rate),
@@ -362,7 +360,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
             training.replace(learning_rate=rate),
             seed,
             lambda fraction: report((done + fraction) / (done + 1)),
-            [lesson],
+            [objective],
             point,
         )
         auxiliary_accuracy[rate] = auxiliary.accuracy(labels, training.dtype)

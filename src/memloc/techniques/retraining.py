@@ -130,7 +130,7 @@ class Retraining(Technique):
         import torch
 
         from memloc.analysis.windows import Window
-        from memloc.training.lesson import TrainingFailed
+        from memloc.training.loop import TrainingFailed
         from memloc.training.window_learner import WindowLearner, divide, retrain_window
 
         rows = divide(context.examples["noisy"].to_numpy(), context.seed)

@@ -23,8 +23,7 @@ from memloc.data.encode import Encoded, evaluation_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.states import EVALUATION_BATCH, autocast
 from memloc.training.learners import WholeModel
-from memloc.training.lesson import TrainingFailed
-from memloc.training.loop import Trained
+from memloc.training.loop import Trained, TrainingFailed
 
 
 class HiddenTask(WholeModel):

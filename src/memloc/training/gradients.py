@@ -15,7 +15,7 @@ from memloc.config import Dtype, Norm, Objective, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast
-from memloc.training.lesson import TrainingFailed
+from memloc.training.loop import TrainingFailed
 
 BATCH = 16
 """Examples per backward pass; the sums do not depend on it. Larger batches were not faster."""

@@ -16,8 +16,7 @@ from memloc.config import Dtype, RetrainedTail, Training, Unit
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import EVALUATION_BATCH, StateCache, autocast
-from memloc.training.lesson import TrainingFailed
-from memloc.training.loop import train_epochs
+from memloc.training.loop import TrainingFailed, train_epochs
 from memloc.training.resume import ResumePoint
 
 
@@ -103,8 +102,9 @@ class WindowLearner:
                 logits = self._logits(rows[places])
                 if not torch.isfinite(logits).all():
                     raise TrainingFailed(
-                        "the retrained model answers with NaN or infinite logits; lower the "
-                        "learning rate"
+                        "the retrained model answers with NaN or infinite logits",
+                        setting="training.learning_rate",
+                        remedy="lower it",
                     )
                 predicted[places] = logits.argmax(dim=-1).cpu().numpy()
         return predicted
