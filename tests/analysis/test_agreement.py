@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from memloc.analysis.agreement import AGREEING, agreeing_group, compare_profiles
+from memloc.analysis.correlation import AGREEING, agreeing_group, compare_profiles
 
 
 def rho(one: list[Any], other: list[Any]) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memloc.analysis.agreement import compare_profiles
+from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.windows import centre_of_gravity
 from memloc.results.narrative import agreement, caveats, interpret, lead_technique
 

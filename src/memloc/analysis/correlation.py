@@ -13,8 +13,10 @@ so all samples are computed at once and nothing is sorted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,9 @@ CONSTANT = 10.0 ** (-2 * DIGITS - 2)
 """Variance of values that are all the same, apart from the rounding of their mean."""
 CHUNK = 2_000_000
 """Numbers per array: samples are taken in parts, so that memory stays small."""
+
+AGREEING = 0.6
+"""ρ from which on two profiles of layer weights count as agreeing (Figures 8, 9)."""
 
 Interval = tuple[float, float]
 
@@ -219,3 +224,35 @@ def _interval(samples: np.ndarray) -> Interval | None:
     outside = (1 - COVERED) / 2
     low, high = np.quantile(known, [outside, 1 - outside])
     return float(low), float(high)
+
+
+def compare_profiles(profiles: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
+    """ρ of every pair of techniques; None where it is not defined."""
+    return [
+        {"techniques": [one, other], "spearman": _rho(profiles[one], profiles[other])}
+        for one, other in combinations(profiles, 2)
+    ]
+
+
+def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | None:
+    if None in one or None in other:
+        return None
+    profiles = np.array([one, other], dtype=float)
+    if not np.isfinite(profiles).all():
+        return None
+    return correlate(profiles[0], profiles[1], resamples=0).spearman
+
+
+def agreeing_group(names: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The largest group of techniques of which every pair agrees; the best such group on a tie."""
+    rho = {frozenset(pair["techniques"]): pair["spearman"] for pair in pairs}
+
+    def lowest(group: Sequence[str]) -> float:
+        values = [rho[frozenset(pair)] for pair in combinations(group, 2)]
+        return -math.inf if None in values else min(values)
+
+    for size in range(len(names), 1, -1):
+        groups = [group for group in combinations(names, size) if lowest(group) >= AGREEING]
+        if groups:
+            return max(groups, key=lowest)
+    return ()

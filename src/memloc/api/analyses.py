@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.agreement import compare_profiles
 from memloc.analysis.centroids import pick_classes, positions, summary_table
+from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.events import crossing, event_table, first_crossing, initiation
 from memloc.analysis.windows import centre_of_gravity, error_matrix
 from memloc.analysis.windows import layer_weights as weights_of_matrix

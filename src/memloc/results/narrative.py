@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memloc.analysis.agreement import FEWEST, agreeing_group
+from memloc.analysis.correlation import FEWEST, agreeing_group
 from memloc.analysis.events import HALFWAY
 from memloc.analysis.over_time import MOVED
 from memloc.analysis.windows import ENOUGH, lost

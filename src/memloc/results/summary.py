@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 import memloc
-from memloc.analysis.agreement import compare_profiles
+from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.events import LOCAL
 from memloc.analysis.generalisation import validation_scores
 from memloc.analysis.over_time import WEIGHTED, movement
