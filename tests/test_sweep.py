@@ -25,7 +25,7 @@ from memloc.engine.sweep import cell_names, select, shorten
 from memloc.engine.sweep_config import Sweep, parse_sweep
 from memloc.report.sweep_terminal import show_sweep
 from memloc.training.loop import TrainingFailed
-from tests.execution.test_local import assert_same_tables
+from tests.engine.test_local import assert_same_tables
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 QUICK = """

@@ -18,7 +18,7 @@ from memloc.engine.plan import model_job, plan_run, speed_job
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.models.names import ModelSource, resolve
-from tests.execution.test_local import TASK, config
+from tests.engine.test_local import TASK, config
 
 FACTS = {
     "layers": 4,
