@@ -18,15 +18,17 @@ from memloc.paper.numbers import (
     mean_of,
 )
 from memloc.paper.scorecard import scorecard_markdown
-from memloc.results.binarised import QUANTITIES, compare_twins
-from memloc.results.grid import WELL_MEMORISED, Grid
-from memloc.results.grid_agreement import (
+from memloc.results.agreement import (
     IN_PRINT,
     LAYER_WEIGHTS,
     M_COG,
+    QUANTITIES,
     agreement_table,
+    compare_twins,
     mean_centres,
 )
+from memloc.results.grid import Grid
+from memloc.tables import MEMORISED
 from reproduction.markdown import NOTHING, number, table, with_interval
 
 MODELS = ("minilm", "gte-small", "stories15m")
@@ -36,13 +38,13 @@ EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 
 def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
     """Every table and number on results, by the name the page uses."""
-    memorised = grid.runs[grid.runs["memorised_share"] >= WELL_MEMORISED]
+    memorised = grid.runs[grid.runs["memorised_share"] >= MEMORISED]
     compared = [runs[folder] for folder in grid.runs["folder"]]
     return {
         **_common(compared),
         "settings": settings(compared),
         "averaged": _depths(grid)[1],
-        "enough": number(WELL_MEMORISED),
+        "enough": number(MEMORISED),
         "memorised": training(grid, runs),
         **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
         **{f"tasks of {m}": str((grid.runs["model"] == m).sum()) for m in MODELS},
@@ -132,7 +134,7 @@ def training(grid: Grid, runs: dict[str, Any]) -> str:
                 continue
             outcome = runs[found]["summary"]["training"]
             noisy = number(outcome["noisy_accuracy"])
-            weak = outcome["noisy_accuracy"] < WELL_MEMORISED
+            weak = outcome["noisy_accuracy"] < MEMORISED
             cells += [f"**{noisy}**" if weak else noisy]
             cells += [number(outcome["original_validation_accuracy"])]
         rows.append(cells)
@@ -306,7 +308,7 @@ def binarised(grid: Grid) -> str:
 
 def deeper_with_better(grid: Grid) -> dict[str, str]:
     """ρ of crossing and scores, from runs that memorised alone: do the others make it?"""
-    runs = grid.runs[grid.runs["memorised_share"] >= WELL_MEMORISED].set_index("run")
+    runs = grid.runs[grid.runs["memorised_share"] >= MEMORISED].set_index("run")
     crossing = grid.events[grid.events["event"] == "crossing"].set_index("run")["depth"]
     found = {}
     for score in ("generalisation_score", "validation_score"):

@@ -13,6 +13,9 @@ import pandas as pd
 
 from memloc.analysis.control import accuracy_table
 from memloc.config import Data, Model, Run, Training
+from memloc.results.agreement import Binarised, compare_twins
+from memloc.results.folders import find_runs
+from memloc.results.groups import choose_group, group_runs
 from memloc.tables import CELL
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
@@ -292,3 +295,9 @@ def write_control(
     (folder / "summary.json").write_text(json.dumps({"control_models": len(cells)}))
     os.utime(folder / "summary.json", (written, written))
     return folder
+
+
+def compare_binarised(runs: Path, number: int | None = None) -> Binarised | None:
+    """Compare a group of runs in a folder with their twins; None if there are no pairs."""
+    groups = group_runs(find_runs(runs).runs)
+    return compare_twins(groups, choose_group(groups, number))

@@ -8,8 +8,8 @@ from pathlib import Path
 from memloc.api.experiments import run
 from memloc.config import Data, Engine, Model, Run, Training
 from memloc.engine.progress import LogLines, Progress
-from memloc.results.binarised import compare_binarised
 from memloc.results.grid import read_grid
+from tests.result_folders import compare_binarised
 
 
 def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_anyway(

@@ -12,10 +12,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import RESAMPLES
-from memloc.results.binarised import Binarised, compare_binarised
+from memloc.results.agreement import Binarised
 from memloc.results.folders import ResultsError
 from tests.oracles.correlation import bootstrap, bootstrap_mean
-from tests.result_folders import straight, write_run, write_twins
+from tests.result_folders import compare_binarised, straight, write_run, write_twins
 
 TASKS = ("sst5", "emotion", "implicithate", "trec", "reuters")
 
@@ -220,8 +220,8 @@ def test_tasks_that_have_only_one_of_both_are_named(tmp_path: Path) -> None:
     found = compared(tmp_path)
     assert set(found.pairs["task"]) == {"topics"}
     assert found.notes == (
-        "Only without --binarise: questions minilm.",
-        "Only with --binarise: emotion another.",
+        "Only without binarising: questions minilm.",
+        "Only with binarising: emotion another.",
     )
 
 
@@ -267,13 +267,13 @@ def test_each_group_is_compared_with_its_own_twin(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(by_group[1].pairs, by_group[twin].pairs)
     others = [n for n in (2, 3, 4) if n != twin]
     assert [layers[n]["multi"].tolist() for n in others] == [[5], [5]]
-    with pytest.raises(ResultsError, match="--group 5 does not exist"):
+    with pytest.raises(ResultsError, match="group 5 is not possible"):
         compare_binarised(tmp_path, 5)
 
 
 def test_a_twin_that_memorised_little_is_named(tmp_path: Path) -> None:
     write_twins(tmp_path, "topics", binary={"memorised": 0.5})
-    words = "Less than 95% of the noisy labels were memorised {} --binarise: topics minilm."
+    words = "Less than 95% of the noisy labels were memorised {} binarising: topics minilm."
     assert compared(tmp_path).notes == (words.format("with"),)
     assert compared(tmp_path, 2).notes == ()  # then it is the grid that names it
     write_twins(tmp_path, "questions", multi={"memorised": 0.5})

@@ -132,5 +132,5 @@ def test_controls_of_parts_of_layers_do_not_score_those_of_whole_layers(tmp_path
     assert read_controls(look_through(parts).controls) is None
     write_run(tmp_path)
     assert read_grid(tmp_path).notes == (
-        "Left out, as they are not of whole layers (--unit): control-parts.",
+        "Left out, as they are not of whole layers: control-parts.",
     )

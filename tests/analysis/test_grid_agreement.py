@@ -12,14 +12,14 @@ from scipy.stats import pearsonr, spearmanr
 
 from memloc.paper.claims import CLAIMS
 from memloc.paper.verdicts import Evidence, judge
-from memloc.results.grid import Grid, read_grid
-from memloc.results.grid_agreement import (
+from memloc.results.agreement import (
     LAYER_WEIGHTS,
     M_COG,
     agreement_table,
     mean_centres,
     model_pairs,
 )
+from memloc.results.grid import Grid, read_grid
 from tests.result_folders import TECHNIQUES, straight, write_run
 
 TASKS = ("a", "b", "c", "d", "e", "f")

@@ -27,7 +27,7 @@ def tasks(folder: Path, number: int | None = None) -> list[str]:
         ("data.limit", 100),
         ("techniques.retraining.epochs", 9),
         ("techniques.window_sizes", [1, 2]),
-        ("techniques.unit", "mlp"),
+        ("windows.unit", "mlp"),
         ("techniques.new_technique.strength", 3),
     ],
 )
@@ -78,21 +78,21 @@ def test_of_groups_of_the_same_size_the_newest_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [0, 2, -1])
 def test_a_group_that_does_not_exist_is_an_error(tmp_path: Path, number: int) -> None:
     write_run(tmp_path)
-    with pytest.raises(ResultsError, match=rf"--group {number} does not exist; .*only group 1"):
+    with pytest.raises(ResultsError, match=rf"group {number} is not possible: .*only group 1"):
         read_grid(tmp_path, number)
 
 
 def test_parts_of_layers_are_said_and_do_not_come_first_because_they_are_newer(
     tmp_path: Path,
 ) -> None:
-    write_run(tmp_path, "one", settings={"techniques.unit": "mlp"}, name="parts", written=2e9)
-    assert read_grid(tmp_path).notes == ("Only the MLP parts of layers were looked at (--unit).",)
+    write_run(tmp_path, "one", settings={"windows.unit": "mlp"}, name="parts", written=2e9)
+    assert read_grid(tmp_path).notes == ("Only the MLP parts of layers were looked at.",)
     assert read_grid(tmp_path).part == "MLP parts"
     write_run(tmp_path, "one", name="whole", written=1e9)
     assert list(read_grid(tmp_path).runs["folder"]) == ["whole"]
     assert read_grid(tmp_path).part is None
     assert read_grid(tmp_path).notes[1] == (
-        "Group 2 (1 run): techniques.unit is mlp instead of layer."
+        "Group 2 (1 run): windows.unit is mlp instead of layer."
     )
 
 

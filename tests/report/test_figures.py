@@ -33,7 +33,7 @@ LONG = [f"customer_complaints_of_2019_to_2024_in_region_{letter}" for letter in 
 
 
 def twins(tasks: list[str], models: list[str], layers: int = 12) -> pd.DataFrame:
-    """Tasks with all classes and with two, as `memloc.results.binarised` gives them."""
+    """Tasks with all classes and with two, as `memloc.results.agreement` gives them."""
     rows = [
         (quantity, model, task, layers, place + 1.5, place + 1.0 + shift)
         for shift, model in enumerate(models)

@@ -20,12 +20,10 @@ from memloc.paper.scorecard import (
     summary_line,
 )
 from memloc.paper.verdicts import Claim, Finding, Measured, above
-from memloc.report.agreement_view import show_agreement, show_binarised
-from memloc.results.binarised import compare_binarised
-from memloc.results.grid import Grid, read_grid
-from memloc.results.grid_agreement import agreement_table
-from memloc.results.grid_words import binarised_data, grid_data, grid_title, records
-from tests.result_folders import straight, write_run, write_twins
+from memloc.report.many_runs import show_agreement, show_binarised
+from memloc.results.agreement import agreement_table
+from memloc.results.grid import Grid, binarised_data, grid_data, grid_title, read_grid, records
+from tests.result_folders import compare_binarised, straight, write_run, write_twins
 
 TASKS = ("one", "two", "three", "four", "five")
 

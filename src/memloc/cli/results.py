@@ -62,11 +62,9 @@ def agreement_command(
     Only runs with the same settings are put together. Those with --binarise are compared with
     those of the same tasks without it.
     """
-    from memloc.report.agreement_view import show_agreement, show_binarised
-    from memloc.results.binarised import compare_twins
-    from memloc.results.grid import read_grid
-    from memloc.results.grid_agreement import agreement_table
-    from memloc.results.grid_words import binarised_data, grid_data, records
+    from memloc.report.many_runs import show_agreement, show_binarised
+    from memloc.results.agreement import agreement_table, binarised_data, compare_twins
+    from memloc.results.grid import grid_data, read_grid, records
 
     grid = read_grid(folder, group)
     table, binarised = agreement_table(grid), compare_twins(grid.groups, grid.chosen)
@@ -110,7 +108,7 @@ def figures_command(
             "figures need matplotlib, which is not installed; install it with `pip install "
             "matplotlib`"
         ) from None
-    from memloc.report.figures_view import figure_list, show_figure_list, show_written
+    from memloc.report.many_runs import figure_list, show_figure_list, show_written
 
     if listed:
         if as_json:

@@ -24,7 +24,7 @@ from memloc.paper.numbers import (
     of_pair,
 )
 from memloc.paper.verdicts import Evidence, Measured, of_correlation
-from memloc.results.grid_agreement import (
+from memloc.results.agreement import (
     ALL_MODELS,
     M_COG,
     Pair,

@@ -8,8 +8,7 @@ from typing import Any
 from memloc.paper.claim_measures import Measure
 from memloc.paper.numbers import PAPER_LAYERS
 from memloc.paper.verdicts import Evidence, Measured
-from memloc.results.binarised import TECHNIQUE, Binarised
-from memloc.results.grid_agreement import ALL_MODELS, M_COG
+from memloc.results.agreement import ALL_MODELS, M_COG, TECHNIQUE, Binarised
 
 
 def order_is_kept(quantity: str) -> Measure:

@@ -12,8 +12,8 @@ from memloc.paper.claim_measures import SHALLOW, Measure, from_table, over_runs
 from memloc.paper.numbers import TABLE_2
 from memloc.paper.verdicts import Evidence, Measured, of_correlation
 from memloc.report.figures.looks import short_name
-from memloc.results.grid import MEMORISED
-from memloc.results.grid_agreement import ALL_MODELS, DEPTHS, IN_PRINT, M_COG, SCORES
+from memloc.results.agreement import ALL_MODELS, DEPTHS, IN_PRINT, M_COG, SCORES
+from memloc.results.grid import UNMODIFIED
 
 NO_CENTROIDS = "needs the centroid analysis of `memloc run`"
 HOUR = 3600
@@ -23,7 +23,7 @@ def movement_is_gradual(evidence: Evidence) -> Measured:
     """Share of the runs in which no layer makes more than half of the noisy mean's way."""
     rows = evidence.grid.positions
     shares = {}
-    deep = rows[(rows["state"] == MEMORISED) & (rows["layers"] >= SHALLOW)]
+    deep = rows[(rows["state"] == UNMODIFIED) & (rows["layers"] >= SHALLOW)]
     for run, course in deep.groupby("run"):
         means = course.sort_values("layer")["mean"].to_numpy()
         shares[run] = float(largest_steps(means[:, None])[1][0])
@@ -45,9 +45,9 @@ def swap_prevents_crossing(half: str) -> Measure:
         last = rows[rows["layer"] == rows["layers"]].pivot(
             index="run", columns="state", values="mean"
         )
-        if f"{half}_swapped" not in last or MEMORISED not in last:
+        if f"{half}_swapped" not in last or UNMODIFIED not in last:
             return Measured(missing=NO_CENTROIDS)
-        moved = last[last[MEMORISED] < HALFWAY].dropna(subset=f"{half}_swapped")
+        moved = last[last[UNMODIFIED] < HALFWAY].dropna(subset=f"{half}_swapped")
         return over_runs((moved[f"{half}_swapped"] >= HALFWAY).astype(float))
 
     return measure

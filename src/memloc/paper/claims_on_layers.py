@@ -36,7 +36,7 @@ from memloc.paper.verdicts import (
     near,
     within_bounds,
 )
-from memloc.results.grid_agreement import LAYER_WEIGHTS, M_COG
+from memloc.results.agreement import LAYER_WEIGHTS, M_COG
 
 LAYERS = "Which layers? (§4.1)"
 PROBING = "Probing (§4.2)"

@@ -26,7 +26,7 @@ from memloc.paper.numbers import (
     mean_of,
 )
 from memloc.paper.verdicts import Claim, above, at_least, below, near, positive, shifted
-from memloc.results.grid_agreement import ALL_MODELS, IN_PRINT, M_COG
+from memloc.results.agreement import ALL_MODELS, IN_PRINT, M_COG
 
 MOVEMENT = "How are examples moved? (§5)"
 SCORES = "Memorisation and generalisation (§5, Table 2; Spearman's ρ)"

@@ -13,8 +13,7 @@ from rich.text import Text
 
 from memloc.paper.claims import check_claims, count_verdicts
 from memloc.paper.verdicts import Finding, Format
-from memloc.results.grid import Grid
-from memloc.results.grid_words import grid_data, grid_title
+from memloc.results.grid import Grid, grid_data, grid_title
 
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not enough data": "dim"}
 WIDTHS = {"verdict": 15, "claim": 28, "paper": 10, "here": 20, "n": 3}

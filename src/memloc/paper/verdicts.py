@@ -14,10 +14,9 @@ from typing import Any, Literal
 import pandas as pd
 
 from memloc.analysis.correlation import FEWEST, Correlation, Interval
-from memloc.results.binarised import Binarised, compare_twins
+from memloc.results.agreement import Binarised, agreement_table, compare_twins
 from memloc.results.control import ControlResults, read_controls
 from memloc.results.grid import Grid
-from memloc.results.grid_agreement import agreement_table
 
 Verdict = Literal["holds", "does not hold", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "not enough data")
@@ -38,7 +37,7 @@ class Evidence:
 
     @cached_property
     def agreement(self) -> pd.DataFrame:
-        """All correlations (`memloc.results.grid_agreement`)."""
+        """All correlations (`memloc.results.agreement`)."""
         return agreement_table(self.grid)
 
     @cached_property

@@ -22,10 +22,9 @@ import memloc
 from memloc.report.figures.looks import technique_looks
 from memloc.report.page_examples import DETAILS, visible
 from memloc.report.page_result import result_data, rounded
+from memloc.results.agreement import IN_PRINT, agreement_table
 from memloc.results.folders import ResultsError, RunFolder, find_results
-from memloc.results.grid import Grid, read_grid
-from memloc.results.grid_agreement import IN_PRINT, agreement_table
-from memloc.results.grid_words import grid_title, records
+from memloc.results.grid import Grid, grid_title, read_grid, records
 from memloc.tables import REPORT
 
 PARTS = Path(__file__).parent / "page"

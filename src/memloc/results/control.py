@@ -12,7 +12,7 @@ import memloc
 from memloc.analysis.control import score, score_choices
 from memloc.config import DEFAULT_TECHNIQUES, PARTS
 from memloc.results.folders import ControlFolder, ResultsError
-from memloc.results.grid_words import records
+from memloc.results.grid import records
 from memloc.techniques import installed
 from memloc.text import listed
 

@@ -25,24 +25,20 @@ from memloc.results.folders import (
     damaged,
     find_runs,
 )
-from memloc.results.grouping import (
+from memloc.results.groups import (
     Group,
     choose_group,
     describe_groups,
     group_runs,
     other_sections,
 )
+from memloc.tables import MEMORISED, NEARLY_ALL
+from memloc.text import counted
 
-MEMORISED = "memorised"
+UNMODIFIED = "memorised"
 """How tables call θ_M, as against θ_M with some layers swapped."""
 IDENTITY = ["run", "task", "model", "layers"]
 """The first columns of every table of the grid."""
-WELL_MEMORISED = 0.95
-"""Share of the noisy labels a run should have learned."""
-
-
-REVERTED = 0.95
-"""Share of the memorisation that counts as all of it."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +229,7 @@ def _layers_to_revert(matrix: list[list[float]]) -> float:
     """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
     if any(math.isnan(value) for row in matrix for value in row):
         return math.nan
-    enough = [size for size, row in enumerate(matrix, start=1) if max(row) >= REVERTED]
+    enough = [size for size, row in enumerate(matrix, start=1) if max(row) >= NEARLY_ALL]
     return min(enough, default=math.nan)
 
 
@@ -247,7 +243,7 @@ def seed_events(run: RunFolder) -> pd.DataFrame:
     table = run.table("events", columns)
     if table is None:
         table = pd.DataFrame(columns=list(columns)).astype(columns)
-    return table[table["model"] == MEMORISED].drop(columns="model")
+    return table[table["model"] == UNMODIFIED].drop(columns="model")
 
 
 def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
@@ -293,7 +289,7 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
     group = groups[chosen - 1]
     notes = describe_groups(groups, chosen)
     if group.part:
-        notes.append(f"Only the {group.part} of layers were looked at (--unit).")
+        notes.append(f"Only the {group.part} of layers were looked at.")
     if group.left_out:
         names = ", ".join(sorted(run.path.name for run in group.left_out))
         notes.append(
@@ -305,7 +301,7 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
         notes.append(f"Left out, as `memloc localise` knows no task or training: {names}.")
     parts = [control.path.name for control in found.controls if not control.whole_layers]
     if parts:
-        notes.append(f"Left out, as they are not of whole layers (--unit): {', '.join(parts)}.")
+        notes.append(f"Left out, as they are not of whole layers: {', '.join(parts)}.")
     if found.others:
         names = ", ".join(path.name for path in found.others)
         notes.append(f"Left out, as they are not results of `memloc run`: {names}.")
@@ -315,11 +311,55 @@ def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -
     differing = other_sections(group.runs.values())
     if differing:
         notes.append(f"The runs differ in {', '.join(differing)}; scores may not be comparable.")
-    weak = runs[runs["memorised_share"] < WELL_MEMORISED]
+    weak = runs[runs["memorised_share"] < MEMORISED]
     if len(weak):
         names = ", ".join(weak["task"] + " " + weak["model"])
-        notes.append(f"Less than {WELL_MEMORISED:.0%} of the noisy labels were memorised: {names}.")
+        notes.append(f"Less than {MEMORISED:.0%} of the noisy labels were memorised: {names}.")
     return notes
+
+
+def grid_title(grid: Grid) -> str:
+    """How many runs, tasks and models."""
+    runs, tasks = len(grid.runs), grid.runs["task"].nunique()
+    seeds = sorted(set(grid.runs["seeds"]))
+    each = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
+    return (
+        f"{counted(runs, 'run')}: {counted(tasks, 'task')}, {counted(len(grid.models), 'model')}, "
+        f"{counted(len(grid.techniques), 'technique')}, "
+        f"{each} seed{'s' if each != '1' else ''} each"
+    )
+
+
+def grid_data(grid: Grid) -> dict[str, Any]:
+    """Which runs, and which were left out, as JSON data."""
+    used = grid.groups[grid.chosen - 1]
+    return {
+        "folder": str(grid.folder),
+        "group": grid.chosen,
+        "groups": [
+            {
+                "group": number,
+                "runs": [run.path.name for run in group.runs.values()],
+                "left_out": [run.path.name for run in group.left_out],
+                "differences": group.differences(used),
+            }
+            for number, group in enumerate(grid.groups, start=1)
+        ],
+        "notes": list(grid.notes),
+        "runs": records(grid.runs.drop(columns="run")),
+    }
+
+
+def records(table: Any) -> list[dict[str, Any]]:
+    """Rows as JSON data; a missing number is null."""
+    return [
+        {str(key): _plain(value) for key, value in row.items()} for row in table.to_dict("records")
+    ]
+
+
+def _plain(value: Any) -> Any:
+    unknown = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
+    return None if unknown else value
 
 
 _READERS: dict[str, Callable[[RunFolder], pd.DataFrame | list[Any]]] = {

@@ -40,7 +40,7 @@ from memloc.report.figures.results import (
     way_legend,
     way_limits,
 )
-from memloc.results.grid_agreement import IN_PRINT
+from memloc.results.agreement import IN_PRINT
 
 EXPLAINED = "memloc run (centroid analysis)"
 STATES = {

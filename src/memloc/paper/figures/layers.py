@@ -35,7 +35,7 @@ from memloc.report.figures.panels import (
 )
 from memloc.report.figures.registry import figure
 from memloc.report.figures.results import curve_style, draw_curve, draw_heat_maps
-from memloc.results.grid_agreement import LAYER_WEIGHTS, M_COG, Pair, model_pairs, technique_pairs
+from memloc.results.agreement import LAYER_WEIGHTS, M_COG, Pair, model_pairs, technique_pairs
 from memloc.techniques import names as technique_names
 
 MODIFYING = ("swapping", "retraining")

@@ -15,7 +15,7 @@ from memloc.analysis.correlation import FEWEST, Points, mean_correlation
 from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
 from memloc.report.figures.looks import CATEGORIES, category, short_name
 from memloc.report.figures.registry import figure
-from memloc.results.grid_agreement import (
+from memloc.results.agreement import (
     ALL_MODELS,
     DEPTHS,
     IN_PRINT,

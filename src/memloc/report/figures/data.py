@@ -23,7 +23,7 @@ from memloc.report.figures.looks import (
     task_order,
     technique_looks,
 )
-from memloc.results.binarised import compare_twins
+from memloc.results.agreement import compare_twins
 from memloc.results.control import read_controls
 from memloc.results.folders import RunFolder, find_runs, look_through
 from memloc.results.grid import Grid, read_grid

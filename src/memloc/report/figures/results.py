@@ -34,11 +34,10 @@ from memloc.report.figures.panels import (
 )
 from memloc.report.figures.registry import figure
 from memloc.results.summary import CENTRES
+from memloc.tables import NEARLY_ALL
 from memloc.techniques.base import LayerCurves
 
 SIDE_BY_SIDE = 6
-UNDONE = 0.95
-"""Where nearly all memorisation is undone."""
 LINE = "#D55E00"
 EVENT = "#CC3311"
 LIMITS = (-0.75, 1.75)
@@ -191,7 +190,7 @@ def _heat_maps_of(
     caption = (
         f"Memorisation error of {' and '.join(techniques)} for {data.model_names[model]}: mean "
         "over all windows of a size (row) that contain a layer (column), relative to modifying all "
-        f"layers, mean over seeds. Orange lines: where {UNDONE:.0%} are reached."
+        f"layers, mean over seeds. Orange lines: where {NEARLY_ALL:.0%} are reached."
     )
     return Picture(data.file_names[model], drawn, caption)
 
@@ -200,7 +199,7 @@ def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
     """E as colours; lines where nearly all memorisation is undone."""
     n = len(matrix)
     image = draw_cells(panel, matrix, 1)
-    _outline(panel, matrix >= UNDONE)
+    _outline(panel, matrix >= NEARLY_ALL)
     panel.set(xlim=(0.5, n + 0.5), ylim=(n + 0.5, 0.5))
     panel.set_xticks(layer_ticks(n, 4 if n > 6 else 6))
     panel.set_yticks(layer_ticks(n, 4 if n > 6 else 6))

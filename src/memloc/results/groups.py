@@ -5,7 +5,7 @@ seed, how many examples) and of the techniques. The same for all runs of one mod
 trained. Which task and which seeds is what the grid is about.
 
 Runs with `--binarise` have a group of their own, the *twin* of that with all classes; these are
-compared task by task (`memloc.results.binarised`).
+compared task by task (`memloc.results.agreement`).
 """
 
 from __future__ import annotations
