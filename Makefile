@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow faults lint bench docs support reproduction clean
+.PHONY: demo test test-slow faults lint bench docs support tables reproduction clean
 
 demo: $(INSTALLED)
 	$(BIN)/memloc run
@@ -43,6 +43,10 @@ reproduction: $(INSTALLED)
 # docs/support.md, from what is found in tiny models of every architecture.
 support: $(INSTALLED)
 	$(BIN)/python -m tests.models.support
+
+# docs/results.md, from the schema of the result tables.
+tables: $(INSTALLED)
+	$(BIN)/python -m tests.docs.results_page
 
 clean:
 	rm -rf $(VENV) runs site

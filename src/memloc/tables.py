@@ -124,8 +124,10 @@ FIRST = Column("int64", "first layer of the window")
 LAST = Column("int64", "last layer of the window")
 LABEL = Column("int64", "the label as trained")
 ORIGINAL = Column("int64", "the original label")
-STATE = Column("str", "which model: memorised (θ_M), original (θ_O), frozen, …")
-EPOCH = Column("int64", "the epoch, from 1; 0 is before training")
+STATE = Column(
+    "str", "which model: memorised, near_ceiling (θ_M1), original, pretrained, frozen, …"
+)
+EPOCH = Column("int64", "the epoch, from 1")
 
 LAYERS = Table(
     "layers",
@@ -133,7 +135,7 @@ LAYERS = Table(
     {
         "technique": TECHNIQUE,
         "layer": LAYER,
-        "weight": Column("float64", "its weight; the weights of a technique sum to 1"),
+        "weight": Column("float64", "its weight; techniques have scales of their own"),
         "spread": Column("float64", "standard deviation over the technique's own seeds"),
     },
     of=("run", "localise", "control"),
@@ -197,7 +199,7 @@ HISTORY = Table(
         "state": STATE,
         "epoch": EPOCH,
         "split": Column("str", "train, noisy, clean or validation"),
-        "loss": Column("float64", "mean training loss"),
+        "loss": Column("float64", "mean loss on these examples"),
         "accuracy": Column("float64", "accuracy on these examples"),
         "macro_f1": Column("float64", "macro F1 on these examples"),
     },

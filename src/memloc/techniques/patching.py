@@ -52,7 +52,9 @@ class Patching(Technique):
             "how often patching a layer flips the answer",
             {
                 "technique": TECHNIQUE,
-                "direction": Column("str", "which model's state is put into the other"),
+                "direction": Column(
+                    "str", "restore (a state of θ_O in θ_M) or implant (the reverse)"
+                ),
                 "layer": LAYER,
                 "flipped": Column("float64", "share of the examples"),
             },
@@ -62,7 +64,9 @@ class Patching(Technique):
             "the same for every noisy example",
             {
                 "technique": TECHNIQUE,
-                "direction": Column("str", "which model's state is put into the other"),
+                "direction": Column(
+                    "str", "restore (a state of θ_O in θ_M) or implant (the reverse)"
+                ),
                 "example": EXAMPLE,
                 "expected": Column("bool", "whether the model gives the expected answer before"),
                 "first_layer": Column("Int64", "the first layer that flips it"),

@@ -56,7 +56,7 @@ class Shapley(Technique):
                 "layer": LAYER,
                 "value": Column("float64", "share of noisy examples that it undoes"),
                 "standard_error": Column("float64", "of the value; 0 if it is exact"),
-                "orders": Column("int64", "orders of the layers that were drawn"),
+                "orders": Column("int64", "orders of the layers that were drawn; 0 if it is exact"),
             },
         ),
         Table(
