@@ -89,9 +89,9 @@ def test_sound_results_have_no_caveats() -> None:
     [
         (
             {"memorised_share": 0.6, "training": {"original_accuracy": 1.0}},
-            "higher --learning-rate",
+            "higher learning rate",
         ),
-        ({"memorised_share": 0.6}, "check that --memorised and --original were not exchanged"),
+        ({"memorised_share": 0.6}, "check that the two models were not exchanged"),
         ({"training": {"original_accuracy": 0.5}}, "knows only 50%"),
         ({"noisy_examples": 6}, "noisy examples is only 6,"),
     ],

@@ -333,7 +333,7 @@ def test_techniques_that_look_at_whole_layers_beside_parts_are_named() -> None:
     broken = summary(swapping=part("attention", clean_error=0.4))
     (words,) = caveats(broken)
     assert "loses 40% of the clean labels" in said(words)
-    assert words.endswith("so compare with --unit layer.")
+    assert words.endswith("so compare with whole layers.")
 
 
 # --- labels that θ_M never gave ------------------------------------------------------------------
