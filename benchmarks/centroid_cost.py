@@ -22,7 +22,7 @@ from memloc.data.load import load_task
 from memloc.models.load import load_classifier
 from memloc.models.names import resolve
 from memloc.techniques.base import Context
-from memloc.techniques.centroids import explain
+from memloc.techniques.centroids import Centroids
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs
 
@@ -56,7 +56,7 @@ def main() -> None:
             encoded,
             {"memorised": models[0].blocks, "original": models[1].blocks},
         )
-        return int(explain(context, lambda _: None)["pairs"]["used"].sum())
+        return int(Centroids().explain(context)["pairs"]["used"].sum())
 
     spent, pairs = timed(analyse)
     Console(highlight=False).print(

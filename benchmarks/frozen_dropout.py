@@ -14,17 +14,8 @@ from pathlib import Path
 from rich.console import Console
 from scipy.stats import spearmanr
 
-from memloc.config import (
-    Data,
-    RetrainingConfig,
-    Run,
-    TechniquesConfig,
-    Training,
-)
+import memloc
 from memloc.data.builtin import BUILTIN_TASKS
-from memloc.engine.experiment import run
-from memloc.engine.progress import LogLines, Progress
-from memloc.models.names import known_training
 
 
 def main() -> None:
@@ -35,19 +26,16 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     arguments = parser.parse_args()
     console = Console(width=80, highlight=False)
-    progress = Progress(LogLines())
     lines = []
     for task in arguments.tasks.split(","):
         results = []
         for dropout in (False, True):
-            config = Run(
-                data=Data(task=task),
-                training=Training(**known_training("minilm")),
-                seeds=tuple(int(seed) for seed in arguments.seeds.split(",")),
-                methods=("retraining",),
-                techniques=TechniquesConfig(retraining=RetrainingConfig(frozen_dropout=dropout)),
+            found = memloc.run(
+                task=task,
+                seeds=arguments.seeds,
+                techniques=[memloc.Retraining(frozen_dropout=dropout)],
+                runs=arguments.runs,
             )
-            found = run(config, arguments.runs, progress=progress)
             results.append(found.summary["techniques"]["retraining"])
         rho = spearmanr(*(result["layer_weights"] for result in results)).statistic
         off, on = (

@@ -20,12 +20,13 @@ from tests.oracles.swapping import swap_all_windows_plainly
 
 from benchmarks.subjects import PREFIX, Subject, block_size, timed, timed_in_turns
 from memloc.analysis.windows import Window, all_windows
-from memloc.config import ProbingConfig, RetrainingConfig, Training
+from memloc.config import Training
 from memloc.data.encode import encode, training_batches
 from memloc.models.states import StateCache, pooled_states
-from memloc.techniques.gradients import Target, clean_sample, mean_gradient
-from memloc.techniques.retraining import divide, retrain_window
+from memloc.techniques.gradients import clean_sample
+from memloc.techniques.probing import Probing
 from memloc.techniques.swapping import swap_all_windows
+from memloc.training.gradients import Target, mean_gradient
 from memloc.training.learners import WholeModel
 from memloc.training.loop import train_epochs
 from memloc.training.probes import (
@@ -35,7 +36,7 @@ from memloc.training.probes import (
     split_examples,
     train_probes,
 )
-from memloc.training.window_learner import tail_parameters
+from memloc.training.window_learner import divide, retrain_window, tail_parameters
 
 MEASURED_WINDOWS = 7
 """Of retraining: enough for a mean, few enough for minutes."""
@@ -77,7 +78,6 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
     """
     memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
     training = Training(learning_rate=1e-4, batch_size=8, epochs=epochs)
-    config = RetrainingConfig(epochs=epochs)
     rows = divide(subject.table["noisy"].to_numpy(), 0)
     n_noisy = int(subject.table["noisy"].sum())
     n_layers = memorised.n_layers
@@ -93,8 +93,7 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
 
     def retrain(window: Window) -> Any:
         return retrain_window(
-            memorised, pretrained, subject.encoded, subject.labels, rows, window, training, config,
-            0, cache,
+            memorised, pretrained, subject.encoded, subject.labels, rows, window, training, 0, cache
         )  # fmt: skip
 
     def retrain_plainly(window: Window) -> Any:
@@ -108,7 +107,7 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
             memorised.model, pretrained.model, PREFIX, tuple(window), subject.tokenizer,
             subject.texts, subject.labels.tolist(), rows.train.tolist(),
             rows.evaluated[:n_noisy].tolist(), rows.evaluated[n_noisy:].tolist(),
-            tail_parameters(memorised, config.tail), orders, training.learning_rate, dropout=True,
+            tail_parameters(memorised, "norm+head"), orders, training.learning_rate, dropout=True,
         )  # fmt: skip
 
     # Turn and turn about, so that a machine that gets slower does so for both.
@@ -189,13 +188,13 @@ def hidden_states(subject: Subject) -> dict[str, Any]:
     }
 
 
-def probing(subject: Subject, config: ProbingConfig | None = None) -> dict[str, Any]:
+def probing(subject: Subject, config: Probing.Config | None = None) -> dict[str, Any]:
     """Probes of all layers × 5 seeds with their states, against one by one.
 
     Both train on states of layers 0..L of θ_M2 and of layer 1 of θ_P. The oracle trains the probes
     of the first seed; those of the others take as long.
     """
-    config = config or ProbingConfig()
+    config = config or Probing.Config()
     memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
     noisy = subject.table["noisy"].to_numpy().astype(np.int64)
     splits = [split_examples(noisy, seed) for seed in range(config.seeds)]

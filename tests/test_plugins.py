@@ -232,14 +232,15 @@ def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     """Nobody names them: all that there are take part, and what is broken stops nobody."""
     found = memloc_with(
         "control", "--model", tiny_folder, "--tasks", "topics", "--layers", "first", *QUICK,
-        "--aux-limit", "40", "--attempts", "1", "--window-sizes", "1",
+        "--aux-limit", "40", "--control.attempts", "1", "--window-sizes", "1",
+        "--retraining.epochs", "1", "--probing.epochs", "2", "--probing.seeds", "2",
     )  # fmt: skip
     assert found.returncode == 2, found.stderr
     complaints = " ".join(found.stderr.split())
     for words in ("layers 1 of a model with 3", "returned nan for layer 2", "a defect in the"):
         assert words in complaints
     # What cannot even be imported is mentioned, but no failure: nobody asked for it.
-    assert "Note: technique 'broken' of tiny-techniques 1.2 cannot be imported" in complaints
+    assert "note: technique 'broken' of tiny-techniques 1.2 cannot be imported" in complaints
     assert "memloc: technique 'broken'" not in complaints
     table = found.stdout.split("By task")[0]
     assert all(name in table for name in ("spread", "swapping", "random"))
