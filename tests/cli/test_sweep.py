@@ -12,7 +12,7 @@ import pytest
 from memloc.config import Data
 from memloc.engine import input_cache
 from memloc.engine.compute import KINDS
-from memloc.engine.guesses import Guesses
+from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
@@ -160,7 +160,7 @@ def test_the_paper_is_counted_as_in_its_appendix(
     monkeypatch.setattr(input_cache, "load_task", away)
     monkeypatch.setattr(input_cache, "resolve", away)
     store = Store(tmp_path / "store")
-    planned = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store))
+    planned = plan_sweep(read_sweep("paper"), store, Silent(), PlaceholderInputs(store))
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
         main = [
             run for _, run in planned.runs
@@ -187,7 +187,7 @@ import sys, time
 from pathlib import Path
 from memloc.engine.plan_file import write_plan
 from memloc.engine.progress import Silent
-from memloc.engine.guesses import Guesses
+from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.engine.sweep_config import read_sweep
@@ -198,7 +198,7 @@ def no_model(config): raise ModelError("away")
 input_cache.load_task, input_cache.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
-jobs = plan_sweep(read_sweep("paper"), store, Silent(), Guesses(store)).jobs
+jobs = plan_sweep(read_sweep("paper"), store, Silent(), PlaceholderInputs(store)).jobs
 write_plan(Path(sys.argv[1]), jobs)
 missing = sum(not store.has(*job.artefact) for job in jobs)
 seconds = time.process_time() - began

@@ -11,7 +11,7 @@ import pytest
 from memloc.config import Data, Run
 from memloc.data.load import load_task
 from memloc.engine.costs import pass_flops, rough_lengths
-from memloc.engine.estimate import Estimator, History
+from memloc.engine.estimate import Estimator
 from memloc.engine.job import write_task
 from memloc.engine.local import LocalExecutor
 from memloc.engine.plan import model_job, plan_run, speed_job
@@ -61,13 +61,14 @@ def test_times_of_earlier_jobs_are_scaled_by_cost(tmp_path: Path) -> None:
     earlier, _ = plan_on(store, 60)
     for job in earlier.jobs:
         seconds = 10.0 if job.kind == "train" else 2.0
-        with store.write(job.kind, job.key, job.inputs, {"seconds": seconds}) as draft:
+        costs = {"seconds": seconds, "cost": job.cost}
+        with store.write(job.kind, job.key, job.inputs, costs) as draft:
             draft.json("weights.json", "x" * 1000)
-    history = History(store, {"f00d": FACTS})
-    history.look(["train", "window", "localise"])
     plan, artefact = plan_on(store, 120)
-    estimator = Estimator(history, {"f00d": FACTS}, {artefact[1]: 120})
+    estimator = Estimator(store, {"f00d": FACTS}, {artefact[1]: 120})
+    estimator.learn(plan.jobs)
     assert estimator.unknown(plan.jobs) == []
+    assert not estimator.speeds, "nothing had to be measured"
     before = {job.title: job for job in earlier.jobs}
     for job in plan.jobs:
         found = estimator.of_job(job)
@@ -75,7 +76,7 @@ def test_times_of_earlier_jobs_are_scaled_by_cost(tmp_path: Path) -> None:
         if "all windows" in job.title:
             assert found.seconds == 0
             continue
-        assert found.source == "earlier"
+        assert not found.measured
         if job.kind == "train":
             assert found.seconds == pytest.approx(10 * job.cost / before[job.title].cost)
             assert 15 < found.seconds < 25  # twice the examples
@@ -92,20 +93,20 @@ def earlier_cost(earlier, plan) -> float:
 def test_where_nothing_is_known_no_time_is_given(tmp_path: Path) -> None:
     store = Store(tmp_path)
     plan, artefact = plan_on(store, 60)
-    estimator = Estimator(History(store, {"f00d": FACTS}), {"f00d": FACTS}, {artefact[1]: 60})
+    estimator = Estimator(store, {"f00d": FACTS}, {artefact[1]: 60})
     assert estimator.unknown(plan.jobs) == ["f00d"]
     trainings = plan.seeds[0].trainings
     assert estimator.of_job(trainings["original"]).seconds is None
     assert estimator.of_job(trainings["original"]).size == 4 * 1200
     assert estimator.of_job(trainings["memorised"]).size == 2 * 4 * 1200
-    estimator.measured["f00d"] = {
+    estimator.speeds["f00d"] = {
         "flops_per_second": 1e6,
         "seconds_to_load": 1.0,
         "longer": {artefact[1]: 2.0},
     }
     job = trainings["original"]
     found = estimator.of_job(job)
-    assert found.source == "measured"
+    assert found.measured
     assert found.seconds == pytest.approx(1 + 2 * job.cost / 1e6)
 
 
@@ -127,7 +128,7 @@ def test_a_model_is_measured_in_a_moment(tiny_folder: Path, tmp_path: Path) -> N
     assert matrices < facts["layer_parameters"] < 1.1 * matrices
     found = store.open(*job.artefact).json("speed.json")
     assert found["flops_per_second"] > 1e6
-    assert set(found["longer"]) == set(found["seconds_per_pass"]) == {key for _, key in data}
+    assert set(found["longer"]) == {key for _, key in data}
     for ratio in found["longer"].values():
         assert 0.5 < ratio < 2
     assert store.open(*job.artefact).manifest["costs"]["seconds"] < 20

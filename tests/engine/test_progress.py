@@ -19,6 +19,7 @@ from memloc.engine.progress import (
     LogLines,
     Progress,
     Rates,
+    Setup,
     View,
     in_order,
     setup_of,
@@ -45,6 +46,10 @@ def job(kind: str, number: int, cost: float = 1.0, model: str = "m", data: str =
         {"data": ("data", data)},
         cost=cost,
     )
+
+
+def setup(one: Job) -> Setup:
+    return setup_of(one.kind, one.inputs)
 
 
 def failure(one: Job, reason: str, log: str | None = None) -> Failure:
@@ -199,15 +204,15 @@ def test_what_was_stored_is_done_and_further_rounds_are_added() -> None:
 
 def test_rates_fall_back_to_the_kind_and_then_to_all() -> None:
     rates = Rates()
-    rates.learn(setup_of(job("train", 1, model="small")), cost=2.0, seconds=6.0)
-    assert rates.of(setup_of(job("train", 2, model="small"))) == 3
-    assert rates.of(setup_of(job("train", 2, model="large"))) == 3
-    assert rates.of(setup_of(job("window", 2, model="large"))) == 3
-    rates.learn(setup_of(job("train", 1, model="large")), cost=1.0, seconds=30.0)
-    assert rates.of(setup_of(job("train", 2, model="small"))) == 3
-    assert rates.of(setup_of(job("train", 2, model="large"))) == 30
-    assert rates.of(setup_of(job("train", 2, model="other"))) == 12
-    assert not rates.knows(setup_of(job("window", 2)))
+    rates.learn(setup(job("train", 1, model="small")), cost=2.0, seconds=6.0)
+    assert rates.of(setup(job("train", 2, model="small"))) == 3
+    assert rates.of(setup(job("train", 2, model="large"))) == 3
+    assert rates.of(setup(job("window", 2, model="large"))) == 3
+    rates.learn(setup(job("train", 1, model="large")), cost=1.0, seconds=30.0)
+    assert rates.of(setup(job("train", 2, model="small"))) == 3
+    assert rates.of(setup(job("train", 2, model="large"))) == 30
+    assert rates.of(setup(job("train", 2, model="other"))) == 12
+    assert not rates.knows(setup(job("window", 2)))
 
 
 def test_kinds_come_in_the_order_of_the_work_and_unknown_ones_last() -> None:

@@ -9,8 +9,6 @@ import pytest
 
 from memloc.analysis.control import accuracy_table
 from memloc.config import Unit
-from memloc.engine.control import estimate_words
-from memloc.engine.job import Job
 from memloc.results.control import summarise_control
 from memloc.tables import CELL
 
@@ -77,20 +75,3 @@ def test_looking_for_whole_layers_in_parts_is_a_caution() -> None:
     (words,) = summary_of({"swapping": [True] * 5}, unit="mlp")["caveats"]
     assert words.startswith("memorisation was hidden in whole layers, but techniques were told to")
     assert words.endswith("their MLP parts alone (--unit mlp).")
-
-
-def test_the_estimate_counts_what_is_left_to_do() -> None:
-    jobs = [
-        Job("control", "θ_M", {"state": "memorised"}, cost=600),
-        Job("control", "θ_O", {"state": "original"}, cost=600),
-        Job("window", "w", {"n": 1}, cost=60),
-        Job("localise", "swapping", {"n": 2}, cost=60),
-    ]
-    words = estimate_words(jobs, jobs, 2, 10**9)
-    assert words.startswith(
-        "2 trainings, 1 retrained window, 1 other job: about 11 minutes with 2 "
-    )
-    assert "3 GB of disk" in words  # θ_M is stored twice
-    words = estimate_words(jobs, jobs[2:], 1, 10**9)
-    assert words.startswith("1 retrained window, 1 other job: about 2 minutes with 1 worker ")
-    assert words.endswith("; 0 Bytes of disk; 2 jobs in the store already")

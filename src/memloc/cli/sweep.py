@@ -70,9 +70,9 @@ def sweep_command(
         executor=executor, workers=workers, device=device, save_every=save_every
     )
     from memloc.api.experiments import sweep as run_sweep
+    from memloc.engine.dry_run import dry_run as count
     from memloc.engine.store.store import Store
     from memloc.engine.sweep import select
-    from memloc.engine.sweep_dry import dry_run as count
     from memloc.engine.tracking import Tracker, check_tracker
     from memloc.report.progress_view import make_progress
     from memloc.report.sweep_terminal import show_dry_run, show_sweep

@@ -408,13 +408,12 @@ def speed(job: Job, store: Store, report: Report) -> Output:
     model = classifier.blocks
     facts = facts_of(model)
     limit = job.identity["training"]["max_tokens"]
-    longer, of_pass, samples = {}, {}, []
+    longer, samples = {}, []
     for key, task in tasks.items():
         rows = task.train.iloc[:: max(1, len(task.train) // COUNTED)]
         sample = encode(rows, classifier.codec, job.identity["model"]["pair_format"])
         counted = pass_flops(facts, sample.lengths)
         longer[key] = counted / pass_flops(facts, rough_lengths(rows, limit))
-        of_pass[key] = counted * len(task.train) / len(rows)
         samples.append(sample)
     budget = FLOPS_ON_CPU if model.device.type == "cpu" else FLOPS_ON_GPU
     batch = samples[0].batch(_within(samples[0], budget, facts), model.device)
@@ -432,8 +431,6 @@ def speed(job: Job, store: Store, report: Report) -> Output:
                 "flops_per_second": rate,
                 "seconds_to_load": seconds_to_load,
                 "longer": longer,
-                "seconds_per_pass": {key: flops / rate for key, flops in of_pass.items()},
-                "trained_bytes": 4 * facts["trained_parameters"],
             }
         }
     )

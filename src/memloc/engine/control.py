@@ -5,6 +5,7 @@ The engine of `memloc control` (section 3.2 of the paper).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops
+from memloc.engine.estimate import Estimator
 from memloc.engine.experiment import (
     Findings,
     Planned,
@@ -40,10 +42,9 @@ from memloc.engine.plan import (
     Planner,
     all_jobs,
     model_job,
-    speed_job,
     title_of,
 )
-from memloc.engine.progress import Progress, Silent
+from memloc.engine.progress import Progress, in_order, kind_in_words
 from memloc.engine.store.store import Store, key_of
 from memloc.models.names import ModelSource
 from memloc.tables import CELL
@@ -58,7 +59,7 @@ from memloc.techniques import (
     settings_of,
 )
 from memloc.text import counted as in_words
-from memloc.text import duration, size
+from memloc.text import duration, listed, size
 
 AUXILIARY_SIZE = 100
 """Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
@@ -99,18 +100,17 @@ class PreparedControl(Prepared):
     ) -> PlannedControl:
         """See `Prepared`."""
         looks = look(self, inputs, executor, progress)
-        if not label:
-            seconds, weights_size = measure(self, looks, inputs, executor, where)
-            return plan(self, looks, inputs, where, seconds, weights_size)
+        facts = {look.source.name: inputs.facts(look.config.model, executor) for look in looks}
         costs = {
             (look.source.name, name): pass_flops(
-                inputs.facts(look.config.model, executor),
-                inputs.lengths(data, look.config.training.max_tokens),
+                facts[look.source.name], inputs.lengths(data, look.config.training.max_tokens)
             )
             for look in looks
             for name, data in self.data.items()
         }
-        return plan(self, looks, inputs, where, costs, among_others=True)
+        cells = plan(self, looks, inputs, where, costs, among_others=bool(label))
+        of_models = {look.source.fingerprint: facts[look.source.name] for look in looks}
+        return PlannedControl(self, cells, Estimator(inputs.store, of_models, inputs.sizes()))
 
 
 def prepare(config: ControlRun, inputs: InputCache, progress: Progress) -> PreparedControl:
@@ -216,12 +216,12 @@ class PlannedControl(Planned):
     Attributes:
         prepared: Its input.
         cells: The control models.
-        weights_size: Bytes of the largest trained model; None if costs are not in seconds.
+        estimator: Says what they will cost.
     """
 
     prepared: PreparedControl
     cells: list[Cell]
-    weights_size: int | None = None
+    estimator: Estimator
 
     @cached_property
     def jobs(self) -> list[Job]:
@@ -231,9 +231,21 @@ class PlannedControl(Planned):
     def notice(self, store: Store, workers: int) -> str | None:
         """What it will cost."""
         waiting = [job for job in self.jobs if not store.has(*job.artefact)]
-        if not waiting or self.weights_size is None:
+        if not waiting:
             return None
-        return estimate_words(self.jobs, waiting, workers, self.weights_size)
+        self.estimator.learn(waiting)
+        found = [self.estimator.of_job(job) for job in waiting]
+        seconds = sum(one.seconds or 0.0 for one in found) / workers
+        least = "at least" if any(one.seconds is None for one in found) else "about"
+        kinds = Counter(job.kind for job in waiting)
+        jobs = listed([in_words(kinds[kind], kind_in_words(kind)) for kind in in_order(kinds)])
+        reused = len(self.jobs) - len(waiting)
+        stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
+        return (
+            f"{jobs}: {least} {duration(seconds)} with {in_words(workers, 'worker')} on an idle "
+            "machine, more if trainings have to be repeated; "
+            f"{size(sum(one.size or 0.0 for one in found))} of disk{stored}"
+        )
 
     @property
     def name(self) -> str:
@@ -265,36 +277,6 @@ class PlannedControl(Planned):
             failures=[*([] if config.every_technique else broken), *failures],
             artefacts=made_from([*looks, *self.jobs], store),
         )
-
-
-def estimate_words(
-    jobs: Sequence[Job], waiting: Sequence[Job], workers: int, weights_size: int
-) -> str:
-    """What the benchmark will cost, before it starts.
-
-    Args:
-        jobs: All, with costs in seconds.
-        waiting: Those that are not in the store.
-        workers: Processes.
-        weights_size: Bytes of a trained model.
-    """
-    trainings = [job for job in waiting if job.kind == "control"]
-    windows = [job for job in waiting if job.kind == "window"]
-    others = len(waiting) - len(trainings) - len(windows)
-    counted = [
-        in_words(len(part), name)
-        for part, name in ((trainings, "training"), (windows, "retrained window"))
-        if part
-    ] + ([in_words(others, "other job")] if others else [])
-    # θ_M is stored twice: when it had just learned the labels, and at the end.
-    copies = sum(2 if job.identity["state"] == "memorised" else 1 for job in trainings)
-    reused = len(jobs) - len(waiting)
-    stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
-    return (
-        f"{', '.join(counted)}: about {duration(sum(job.cost for job in waiting) / workers)} with "
-        f"{in_words(workers, 'worker')} on an idle machine, more if trainings have to be "
-        f"repeated; {size(copies * weights_size)} of disk{stored}"
-    )
 
 
 @dataclass(frozen=True)
@@ -350,49 +332,14 @@ PassCosts = dict[tuple[str, str], float]
 """What a pass of a task's data through a model costs, by the names of model and task."""
 
 
-def measure(
-    prepared: PreparedControl,
-    looks: Sequence[Look],
-    inputs: InputCache,
-    executor: Executor,
-    where: dict[str, Any],
-) -> tuple[PassCosts, int]:
-    """Seconds for a pass of every task's data, and the bytes of the weights of the largest model.
-
-    Raises:
-        JobFailed: If a model does not run.
-    """
-    data = {name: inputs.data(config) for name, config in prepared.data.items()}
-    planners = _planners(prepared, looks, inputs, where, {})
-    jobs = {
-        look.source.name: speed_job(
-            planners[look.source.name, prepared.auxiliary].planner.train("frozen", 0, ""),
-            list(data.values()),
-        )
-        for look in looks
-    }
-    outcome = executor.execute(list(jobs.values()), Silent())
-    for failure in outcome.failed.values():
-        raise failure.error()
-    store = executor.store
-    found = {model: store.open(*job.artefact).json("speed.json") for model, job in jobs.items()}
-    seconds = {
-        (model, name): measured["seconds_per_pass"][key]
-        for model, measured in found.items()
-        for name, (_, key) in data.items()
-    }
-    return seconds, max(measured["trained_bytes"] for measured in found.values())
-
-
 def plan(
     prepared: PreparedControl,
     looks: Sequence[Look],
     inputs: InputCache,
     where: dict[str, Any],
     costs: PassCosts,
-    weights_size: int | None = None,
     among_others: bool = False,
-) -> PlannedControl:
+) -> list[Cell]:
     """What the benchmark computes.
 
     Args:
@@ -401,7 +348,6 @@ def plan(
         inputs: Has its data.
         where: See `Job`.
         costs: Of passes.
-        weights_size: Bytes of the largest trained model.
         among_others: Titles say all that tells jobs from those of other experiments.
     """
     config, cells = prepared.config, []
@@ -420,7 +366,7 @@ def plan(
                     )
                     planner = planners[model, task]
                     cells.append(planner.cell(look.techniques, hidden, seed, of, passes))
-    return PlannedControl(prepared, cells, weights_size)
+    return cells
 
 
 def _planners(

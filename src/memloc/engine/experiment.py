@@ -102,8 +102,7 @@ class Prepared(ABC):
             executor: For a look at the models.
             where: See `Job`.
             progress: Is told what the user should know.
-            label: Added to titles, where there are many experiments at once; costs are comparable
-                then.
+            label: Added to titles, where there are many experiments at once.
 
         Raises:
             MemlocError: If a model does not allow what was asked for.
@@ -248,9 +247,7 @@ class PreparedRun(Prepared):
         check_unit(self.techniques, config.windows.unit, facts.get("unit_problem"))
         explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
         data = inputs.data(config.data)
-        cost = 1.0
-        if label:
-            cost = pass_flops(facts, inputs.lengths(config.data, config.training.max_tokens))
+        cost = pass_flops(facts, inputs.lengths(config.data, config.training.max_tokens))
         at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
         if config.checkpoints is not None:
             at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)

@@ -88,7 +88,8 @@ def run_job(job: Job, store: Store, report: Report) -> None:
     started = time.perf_counter()
     with one_thread():
         write = compute(job, store, report)
-    costs = {"seconds": round(time.perf_counter() - started, 3), **write.costs}
+    seconds = round(time.perf_counter() - started, 3)
+    costs = {"seconds": seconds, "cost": job.cost, **write.costs}
     with store.write(job.kind, job.key, job.inputs, costs) as draft:
         for name, table in write.tables.items():
             draft.table(f"{name}.parquet", table)

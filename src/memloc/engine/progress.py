@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from memloc.engine.job import Job
 from memloc.text import clock, counted, duration, one_line
@@ -52,6 +52,9 @@ TOLD_FAILURES = 5
 SHORTEST, LONGEST = 15.0, 600.0
 """Seconds between two lines in a log: at first, and after hours."""
 
+NAMED = ("snapshots", "technique", "role", "state")
+"""What tells jobs of one kind apart that take different times per cost."""
+
 Artefact = tuple[str, str]
 Sort = tuple[str, str, bool]
 Setup = tuple[Sort, str, str]
@@ -68,14 +71,19 @@ def in_order(kinds: Iterable[str]) -> list[str]:
     return sorted(kinds, key=lambda kind: (order.get(kind, len(order)), kind))
 
 
-def setup_of(job: Job) -> Setup:
-    """Jobs of which one tells how long another takes: same technique, model and data."""
-    name = job.identity.get("technique") or ""
-    model = job.identity.get("model")
+def setup_of(kind: str, inputs: Mapping[str, Any]) -> Setup:
+    """Jobs of which one tells how long another takes: same technique, model and data.
+
+    Args:
+        kind: Of the job.
+        inputs: Of the job, as its result in the store has them too.
+    """
+    what = next((str(inputs[name]) for name in NAMED if inputs.get(name)), "")
+    model, needs = inputs.get("model"), inputs.get("needs", {})
     fingerprint = str(model.get("fingerprint", "")) if isinstance(model, dict) else ""
     # What puts windows together is of another sort than a technique, though of the same kind.
-    sort = job.kind, str(name), job.group is not None
-    return sort, fingerprint, job.needs.get("data", ("", ""))[1]
+    combines = any(role.startswith("window:") for role in needs)
+    return (kind, what, combines), fingerprint, needs.get("data", "")
 
 
 class Rates:
@@ -86,23 +94,27 @@ class Rates:
     """
 
     def __init__(self, known: Rates | None = None) -> None:
-        self.sums: dict[Setup | Sort | None, tuple[float, float]] = {}
+        self.sums: dict[object, tuple[float, float]] = {}
         if known is not None:
             self.sums |= known.sums
 
     def learn(self, setup: Setup, cost: float, seconds: float) -> None:
         """Work of this cost took so long."""
-        for level in (setup, setup[0], None):
+        for level in (setup, setup[:2], setup[0], None):
             before = self.sums.get(level, (0.0, 0.0))
             self.sums[level] = before[0] + seconds, before[1] + cost
 
     def of(self, setup: Setup) -> float:
         """Seconds per cost; 1 if nothing is known."""
-        for level in (setup, setup[0], None):
+        for level in (setup, setup[:2], setup[0], None):
             seconds, cost = self.sums.get(level, (0.0, 0.0))
             if cost > 0:
                 return seconds / cost
         return 1.0
+
+    def of_model(self, setup: Setup) -> float | None:
+        """Seconds per cost, if the like of it was measured with the same model."""
+        return self.of(setup) if self.sums.get(setup[:2], (0.0, 0.0))[1] > 0 else None
 
     def knows(self, setup: Setup) -> bool:
         """Whether the like of it was measured at all."""
@@ -192,6 +204,7 @@ class Progress:
         self.began = now()
         self.jobs: dict[Artefact, Job] = {}
         self.states: dict[Artefact, str] = {}
+        self.setups: dict[Artefact, Setup] = {}
         self.counts: dict[str, Counter[str]] = {}
         self.running: dict[Artefact, Running] = {}
         self.failures: dict[str, FailedAlike] = {}
@@ -282,7 +295,7 @@ class Progress:
         with self.lock:
             found = self.running.get(job.artefact)
             if found is not None:
-                self.rates.learn(setup_of(job), job.cost, self.now() - found.since)
+                self.rates.learn(self.setups[job.artefact], job.cost, self.now() - found.since)
             self._becomes(job, "done")
         self._event("done", job)
 
@@ -319,6 +332,7 @@ class Progress:
         before = self.states.get(job.artefact)
         if before is None:
             self.jobs[job.artefact] = job
+            self.setups[job.artefact] = setup_of(job.kind, job.inputs)
             self.cost += job.cost * (state in TODO)
         else:
             counts[before] -= 1
@@ -327,7 +341,7 @@ class Progress:
         self.running.pop(job.artefact, None)
         change = (state in TODO) - (before in TODO)
         if change:
-            self.todo[setup_of(job)] += change * job.cost
+            self.todo[self.setups[job.artefact]] += change * job.cost
 
     def _average(self) -> None:
         """Keep the average number of jobs at once up to date."""
@@ -360,7 +374,7 @@ class Progress:
             self._average()
             rates, todo = Rates(self.rates), self.todo.copy()
             for one in self.running.values():
-                setup = setup_of(one.job)
+                setup = self.setups[one.job.artefact]
                 todo[setup] -= one.fraction * one.job.cost
                 if (speed := one.speed(self.now())) is not None:
                     rates.learn(setup, *speed)
