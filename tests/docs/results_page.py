@@ -25,8 +25,9 @@ column. Every table of `memloc control` begins with the columns that name a cont
 BOTTOM = """
 `summary.json` has the means over seeds with their spread, and `settings.json` all settings. What
 a run needs to be repeated, and its costs, are on the last part of the report
-([report.md](report.md)); what was computed on the way is in the store ([store.md](store.md)). For the control benchmark see
-[control.md](control.md), for checkpoints [training-time.md](training-time.md).
+([report.md](report.md)); what was computed on the way is in the store ([store.md](store.md)). For
+the control benchmark see [control.md](control.md), for checkpoints
+[training-time.md](training-time.md).
 """
 
 

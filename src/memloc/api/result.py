@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +14,14 @@ import pandas as pd
 
 from memloc.api.arguments import as_arguments, path_of
 from memloc.errors import MemlocError, StoreError, suggest
-from memloc.results.folders import ResultsError, check_folder, damaged, look_through, write_results
+from memloc.results.folders import (
+    ResultsError,
+    RunFolder,
+    check_folder,
+    damaged,
+    look_through,
+    write_results,
+)
 from memloc.tables import ARTEFACTS, EXAMPLES, WINDOWS
 
 if TYPE_CHECKING:
@@ -42,11 +49,14 @@ class Result:
     settings: dict[str, Any] = field(repr=False)
     folder: Path | None = None
     _in_folder: tuple[Any, Any] | None = field(default=None, init=False)
+    _written: float = field(default_factory=time.time, init=False)
 
     def __post_init__(self) -> None:
         """Remember what is in the folder, to notice if something else is there later."""
         if self.folder is not None:
             object.__setattr__(self, "_in_folder", _kept(self.folder))
+            file = self.folder / "summary.json"
+            object.__setattr__(self, "_written", file.stat().st_mtime)
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -158,20 +168,13 @@ class Result:
         Raises:
             MemlocError: If it cannot be written.
         """
-        from memloc.report.page import write_report
+        from memloc.report.page import write_result
 
         self._check_models("a report")
-        page = path_of(path, "path")
+        place = self.folder or Path("result")
+        found = RunFolder(place, self.settings, self.summary, self._written, self.tables)
         with as_arguments({"out": "path"}):
-            if self.folder is None:
-                with tempfile.TemporaryDirectory() as aside:
-                    return write_report(self.save(Path(aside) / "result"), page)
-            if _kept(self.folder) != self._in_folder:
-                raise ResultsError(
-                    f"the result in {str(self.folder)!r} was replaced or removed after this one was"
-                    " read from there; load it again, or save this one elsewhere and load that"
-                )
-            return write_report(self.folder, page)
+            return write_result(found, path_of(path, "path"))
 
     def _check_models(self, what: str) -> None:
         if self.of_control:

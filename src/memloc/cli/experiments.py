@@ -65,7 +65,7 @@ def run_command(
 
     with interruptible("finished jobs are kept, the same command goes on"):
         result = run(settings, engine, make_progress(Console(stderr=True)))
-        report = write_beside(result.folder or engine.runs)
+        report = write_beside(result)
     if report and open_it:
         open_report(report)
     if as_json:
@@ -103,7 +103,7 @@ def localise_command(
         raise DataError("there is no such file", setting="data.file", value=settings.data.file)
     with interruptible("finished parts are kept, the same command goes on"):
         result = localise_folders(settings, out, engine, make_progress(Console(stderr=True)))
-        report = write_beside(out)
+        report = write_beside(result)
     if report and open_it:
         open_report(report)
     if as_json:

@@ -12,10 +12,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+
+from memloc.tables import REPORT
+
+if TYPE_CHECKING:
+    from memloc.api.result import Result
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the report in a browser.")]
@@ -90,12 +95,11 @@ def _first_signal() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def write_beside(folder: Path) -> Path | None:
+def write_beside(result: Result) -> Path | None:
     """Write the report of a finished run; if that fails, say so, as the results are there."""
+    folder = result.folder or Path()
     try:
-        from memloc.report.page import write_report
-
-        return write_report(folder)
+        return result.report(folder / REPORT)
     # Whatever it is, hours of work must not end in an error because of a page.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__

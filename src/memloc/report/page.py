@@ -61,7 +61,21 @@ def write_report(folder: Path, out: Path | None = None, check: Check | None = No
     place = folder / REPORT if out is None else out
     if out is not None:
         _check_place(out)
-    text = render(page_data(folder, check=check))
+    return _write(place, page_data(folder, check=check))
+
+
+def write_result(result: RunFolder, out: Path) -> Path:
+    """Write the page of one result, which may be in memory; returns where it is.
+
+    Raises:
+        ResultsError: If the page cannot be written.
+    """
+    _check_place(out)
+    return _write(out, results_data([result], result.path.absolute().name))
+
+
+def _write(place: Path, data: dict[str, Any]) -> Path:
+    text = render(data)
     aside = place.with_name(f".{place.name[:40]}-{uuid.uuid4().hex[:6]}")
     try:
         aside.write_text(text, encoding="utf-8", errors="replace")

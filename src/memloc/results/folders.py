@@ -13,7 +13,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -43,12 +43,14 @@ class ResultFolder:
         settings: What was asked for.
         summary: What was found.
         written: When, in seconds.
+        tables: What was found, if it is in memory; otherwise it is read from the folder.
     """
 
     path: Path
     settings: dict[str, Any]
     summary: dict[str, Any]
-    written: float
+    written: float = 0.0
+    tables: Mapping[str, pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     command: ClassVar[str] = "run"
 
@@ -71,14 +73,9 @@ class ResultFolder:
             ResultsError: If the file cannot be read or lacks a column.
         """
         path = self.path / f"{name}.parquet"
-        if not path.exists():
+        if not self.has(name):
             return None
-        try:
-            chosen = None if examples is None else [("example", "in", list(examples))]
-            table = pd.read_parquet(path, filters=chosen)
-        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
-        except Exception as error:
-            raise damaged(path, str(error), self.command) from None
+        table = self._rows(name, examples)
         there = {c: kind for c, kind in columns.items() if c in table.columns or c not in optional}
         absent = [column for column in there if column not in table.columns]
         if absent:
@@ -86,6 +83,24 @@ class ResultFolder:
         try:
             return table[list(there)].astype(there)
         except (TypeError, ValueError) as error:
+            raise damaged(path, str(error), self.command) from None
+
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name."""
+        if self.tables is not None:
+            return name in self.tables
+        return (self.path / f"{name}.parquet").exists()
+
+    def _rows(self, name: str, examples: Sequence[int] | None) -> pd.DataFrame:
+        if self.tables is not None:
+            table = self.tables[name]
+            return table if examples is None else table[table["example"].isin(examples)]
+        path = self.path / f"{name}.parquet"
+        try:
+            chosen = None if examples is None else [("example", "in", list(examples))]
+            return pd.read_parquet(path, filters=chosen)
+        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
+        except Exception as error:
             raise damaged(path, str(error), self.command) from None
 
 
@@ -134,12 +149,12 @@ class RunFolder(ResultFolder):
     @property
     def explained(self) -> bool:
         """Whether noisy examples were followed through the layers."""
-        return (self.path / "events.parquet").exists()
+        return self.has("events")
 
     @property
     def has_generalisation(self) -> bool:
         """Whether models of half-splits were trained."""
-        return (self.path / "memorisation_map.parquet").exists()
+        return self.has("memorisation_map")
 
 
 @dataclass(frozen=True)
