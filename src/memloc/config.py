@@ -35,6 +35,7 @@ from pydantic_core import PydanticCustomError
 
 from memloc.errors import MISSING, nearest
 from memloc.errors import ConfigError as ConfigError
+from memloc.text import counted
 
 ExecutorName = Literal["local", "ray", "slurm"]
 TrackerName = Literal["trackio", "wandb"]
@@ -732,7 +733,7 @@ class Run(Settings):
         least = 2 if wanted == EVERY_EPOCH else wanted
         if least is not None and epochs < int(least):
             raise ConfigError(
-                f"training has {epochs} epoch{'s' * (epochs > 1)}, and there is one checkpoint per "
+                f"training has {counted(epochs, 'epoch')}, and there is one checkpoint per "
                 "epoch at most",
                 setting="checkpoints",
                 value=wanted,

@@ -17,6 +17,11 @@ def listed(names: Sequence[object], last: str = "and") -> str:
     return f"{', '.join(front)} {last} {end}" if front else end
 
 
+def percent(share: float | None, digits: int = 0) -> str | None:
+    """`12%`; None stays None."""
+    return None if share is None else f"{share:.{digits}%}"
+
+
 def duration(seconds: float) -> str:
     """`40 seconds`, `12 minutes`, `3 hours and 20 minutes`, `2 days and 4 hours`."""
     import humanize

@@ -31,11 +31,11 @@ KIND_WORDS = {
     "speed": "measure a pass",
     "train": "training",
     "control": "control training",
-    "split": "half-split",
     "states": "states",
     "window": "retrained window",
     "localise": "technique",
     "explain": "explanation",
+    "split": "half-split",
 }
 """Kinds for people, in the order in which they mostly run."""
 STATES = ("done", "running", "failed", "left out", "waiting")

@@ -44,6 +44,7 @@ from memloc.results.summary import (
     summarise_techniques,
 )
 from memloc.techniques import installed
+from memloc.text import percent
 
 CURVES = (
     ("memorised", "noisy"),
@@ -331,19 +332,19 @@ def _training(summary: dict[str, Any]) -> list[Figure]:
     return [
         (
             "memorised",
-            _percent(summary.get("memorised_share")),
+            percent(summary.get("memorised_share")),
             f"Share of the {noisy} flipped labels that the fine-tuned model gives. Near 100%: "
             "it has learned them by heart.",
         ),
         (
             "validation accuracy",
-            _percent(validation),
+            percent(validation),
             "Share of unseen examples it gets right although some of its training labels were "
             f"wrong.{beside}",
         ),
         (
             "generalisation score",
-            _percent(scores.get("generalisation_score")),
+            percent(scores.get("generalisation_score")),
             "Share of training examples whose label models that were not trained on them find "
             "more likely than by guessing.",
         ),
@@ -376,7 +377,7 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         ),
         (
             f"undone by all {part or 'layers'}",
-            _percent(undone_by_all(summary, result)) if part or not something else None,
+            percent(undone_by_all(summary, result)) if part or not something else None,
             f"Share of the flipped labels that {does} every layer undoes; other shares are "
             "relative to it.",
         ),
@@ -388,13 +389,13 @@ def _localisation(summary: dict[str, Any]) -> list[Figure]:
         ),
         (
             "clean labels lost",
-            _percent(lost, 1),
+            percent(lost, 1),
             f"Mean share of clean examples that {name} breaks. Near 0%: what it undoes is "
             "memorisation, not knowledge of the task.",
         ),
         (
             "clean labels wrong",
-            _percent(result.get("clean_error"), 1) if lost is None else None,
+            percent(result.get("clean_error"), 1) if lost is None else None,
             f"Mean share of clean examples that are wrong after {name}, those included that were "
             "wrong before. Near 0%: what it undoes is memorisation, not knowledge of the task.",
         ),
@@ -416,10 +417,6 @@ def _movement(summary: dict[str, Any]) -> list[Figure]:
 
 def _middle(layers: int) -> str:
     return f"{(layers + 1) / 2:g}"
-
-
-def _percent(share: float | None, digits: int = 0) -> str | None:
-    return None if share is None else f"{share:.{digits}%}"
 
 
 def rounded(value: Any, digits: int = 4) -> Any:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from memloc.analysis.over_time import WEIGHTED
 from memloc.results.narrative import SWAPPED, clean_lost, of_all, part_of, undone_by_all
-from memloc.text import counted, duration
+from memloc.text import counted, duration, percent
 
 WIDTH = 80
 BAR = 24
@@ -187,18 +187,14 @@ def _facts(windowed: dict[str, dict[str, Any]], summary: dict[str, Any]) -> Tabl
     )
     row(
         "examples one layer undoes",
-        [_percent(r["examples_undone_by_one_layer"]) for r in results],
+        [percent(r["examples_undone_by_one_layer"]) for r in results],
     )
-    row("undone by all layers", [_percent(undone_by_all(summary, r)) for r in results])
-    lost = [_percent(clean_lost(summary, r), 1) for r in results]
+    row("undone by all layers", [percent(undone_by_all(summary, r)) for r in results])
+    lost = [percent(clean_lost(summary, r), 1) for r in results]
     row("clean labels lost (mean)", lost)
     if not any(lost):  # what θ_M knew of them is not known
-        row("clean labels wrong (mean)", [_percent(r["clean_error"], 1) for r in results])
+        row("clean labels wrong (mean)", [percent(r["clean_error"], 1) for r in results])
     return table
-
-
-def _percent(share: float | None, digits: int = 0) -> str | None:
-    return None if share is None else f"{share:.{digits}%}"
 
 
 def heat_map(matrix: list[list[float | None]]) -> RenderableType:
