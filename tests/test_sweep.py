@@ -32,7 +32,7 @@ QUICK = """
 data: {limit: 40}
 training: {epochs: 1, learning_rate: 1e-3}
 explain: false
-techniques: {retraining: {epochs: 1}}
+retraining: {epochs: 1}
 execution: {workers: 1}
 """
 GRID = """
@@ -40,10 +40,10 @@ name: small
 models: [tiny-bert]
 tasks: [questions, reviews]
 grids:
-- {methods: [swapping, retraining]}
-- {methods: [swapping, gradients], tasks: [questions]}
+- {techniques: [swapping, retraining]}
+- {techniques: [swapping, gradients], tasks: [questions]}
 control: {tasks: [topics], auxiliary: reviews, auxiliary_limit: 20, layers: [first],
-          methods: [swapping]}
+          techniques: [swapping]}
 """
 
 
@@ -163,7 +163,7 @@ def test_the_table_tells_models_of_the_same_name_apart(
         (tmp_path / name).mkdir()
         (tmp_path / name / "tiny-bert").symlink_to(home / "tiny-bert")
     text = (
-        "models: [old/tiny-bert, new/tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n"
+        "models: [old/tiny-bert, new/tiny-bert]\ntasks: [questions]\ntechniques: [swapping]\n"
         "overrides: [{models: new/tiny-bert, seeds: 2}]\n"
     )
     runs = tmp_path / "runs"
@@ -188,7 +188,7 @@ def test_a_finished_sweep_computes_nothing(home: Path, done: tuple[Recorder, dic
 def test_a_failure_leaves_the_other_runs_alone_and_only_it_is_tried_again(
     home: Path, done: tuple[Recorder, dict], runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = "models: [tiny-bert]\ntasks: [questions, reviews]\nmethods: [swapping]\n"
+    text = "models: [tiny-bert]\ntasks: [questions, reviews]\ntechniques: [swapping]\n"
     title = "θ_M: train on perturbed labels (reviews, tiny-bert)"
     missing = next(job for job in done[0].started if job.title == title)
     shutil.rmtree(runs / "store" / "train" / missing.key)
@@ -222,7 +222,7 @@ def test_what_turns_out_damaged_at_the_end_is_computed_anew(home: Path, runs: Pa
                 table.write_bytes(table.read_bytes()[::-1])
 
     recorder = Vandal()
-    text = "models: [tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n"
+    text = "models: [tiny-bert]\ntasks: [questions]\ntechniques: [swapping]\n"
     summary = run_sweep(experiment(home, text), runs, recorder)
     assert summary["failures"] == []
     assert summary["runs"][0]["m_cog"]["swapping"] is not None
@@ -244,7 +244,7 @@ def test_half_splits_go_on_until_the_scores_of_all_runs_are_known_well_enough(
 
     monkeypatch.setitem(KINDS, "split", quick)
     text = (
-        "models: [tiny-bert]\ntasks: [questions, reviews]\nmethods: [swapping]\n"
+        "models: [tiny-bert]\ntasks: [questions, reviews]\ntechniques: [swapping]\n"
         "generalisation: {splits: 12, epochs: 1, standard_error: 1e-9}\n"
         "overrides: [{tasks: reviews, generalisation: {standard_error: 0.9}}]\n"
     )

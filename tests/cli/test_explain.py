@@ -66,11 +66,11 @@ def test_what_cannot_be_explained_is_left_out_with_a_caution(
     command = ("run", "--model", tiny_folder, "--task", "few.csv", *QUICK[2:], *SWAP)
     code, out, err = memloc(*command)
     assert code == 0, err
-    assert "left out: class probes need at least 10 noisy examples" in " ".join(out.split())
+    assert "left out: at least 10 noisy examples are needed" in " ".join(out.split())
     assert not list(Path("runs").glob("*/class_probes.parquet"))
     assert len(table("centroids"))
     assert_one_sentence(
-        *memloc(*command, "--explain"), "--explain is not possible: class probes need at least 10"
+        *memloc(*command, "--explain"), "--explain: at least 10 noisy examples are needed"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +17,13 @@ from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
-from memloc.engine.sweep_config import preset_text, read_sweep
 from memloc.errors import DataError, ModelError
+from memloc.paper.presets import preset_text, read_experiment
 from memloc.training.loop import TrainingFailed
 from tests.conftest import assert_one_sentence
 from tests.test_sweep import QUICK
 
-SMALL = f"models: [tiny-bert]\ntasks: [questions]\nmethods: [swapping]\n{QUICK}"
+SMALL = f"models: [tiny-bert]\ntasks: [questions]\ntechniques: [swapping]\n{QUICK}"
 
 
 @pytest.fixture
@@ -98,30 +99,31 @@ BAD = [
     (["sweep"], None, "name an experiment: a YAML file, or one of the presets: builtin, paper"),
     (["sweep", "papr"], None, "neither a preset nor a file 'papr'; did you mean 'paper'?"),
     (["sweep", "papr", "--show"], None, "did you mean 'paper'?"),
-    (["sweep", "small.yaml", "--show"], SMALL, "--show prints presets, and 'small.yaml' is a file"),
+    (["sweep", "small.yaml", "--show"], SMALL, "only presets are printed, and 'small.yaml' is"),
     (["sweep", "smal.yaml"], SMALL, "there is no file 'smal.yaml'; did you mean 'small.yaml'?"),
     (["sweep", "small.yaml"], "[1, 2", "small.yaml cannot be read: line 1"),
     (["sweep", "small.yaml"], "models: [minilm]", "names no tasks, so there is nothing to do"),
-    (["sweep", "small.yaml"], SMALL + "epochs: 3", "epochs is not a setting"),
+    (["sweep", "small.yaml"], SMALL + "epochs: 3", "epochs: there is no such setting"),
     (["sweep", "small.yaml"], SMALL.replace("questions", "quetsions"),
-     "quetsions, tiny-bert: there is no task 'quetsions'; did you mean 'questions'?"),
+     "quetsions, tiny-bert: data.task 'quetsions' is not possible: there is no such task"),
     (["sweep", "small.yaml"], SMALL.replace("tiny-bert", "./tiny-bart"), "does not exist"),
     (["sweep", "small.yaml"], SMALL.replace("limit: 40", "limit: 5"),
      "questions, tiny-bert: a limit of 5 is too small"),
-    (["sweep", "small.yaml"], SMALL.replace("[swapping]", "[probing]"), "probing needs at least"),
-    (["sweep", "small.yaml", "--only", "nothing-*"], SMALL, "--only nothing-* fits no cell"),
+    (["sweep", "small.yaml"], SMALL.replace("[swapping]", "[probing]"), "probing is not possible"),
+    (["sweep", "small.yaml", "--only", "nothing-*"], SMALL, "--only 'nothing-*' is not poss"),
     (["sweep", "small.yaml", "--workers", "0"], SMALL, "--workers 0 is not possible"),
     (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every -1.0 is not possible"),
     (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
-     "control: there is no task 'up'"),
+     "control: data.task 'up' is not possible: there is no such task"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first]}",
-     "leave it out: control.methods: [swapping, retraining, "),
+     "control: probing is not possible: at least 10 noisy examples are needed"),
     (["sweep", "small.yaml"],
-     SMALL + "control: {tasks: [topics], layers: [second], methods: [swapping]}",
-     "control: control.layers 'second' is neither first"),
+     SMALL + "control: {tasks: [topics], layers: [second], techniques: [swapping]}",
+     "control: layers 'second' is not possible: it is neither first"),
+    # Where there is no Slurm, that is known before anything is planned.
     (["sweep", "small.yaml", "--executor", "slurm"], SMALL.replace("questions", "quetsions"),
-     "sbatch is not on this machine"),  # known before anything is planned
+     "quetsions" if shutil.which("sbatch") else "sbatch is not on this machine"),
     (["sweep", "small.yaml", "--executor", "ray"],
      SMALL.replace("{workers: 1}", "{ray: {address: nowhere}}").replace("questions", "quetsions"),
      "Ray address 'nowhere' is not possible"),
@@ -146,7 +148,7 @@ def test_presets_can_be_listed_and_copied(memloc) -> None:
     code, out, _ = memloc("sweep", "paper", "--show")
     assert out == preset_text("paper")
     Path("copy.yaml").write_text(out)
-    assert read_sweep("copy.yaml").cells == read_sweep("paper").cells
+    assert read_experiment("copy.yaml").cells == read_experiment("paper").cells
 
 
 def away(config) -> None:
@@ -160,7 +162,7 @@ def test_the_paper_is_counted_as_in_its_appendix(
     monkeypatch.setattr(input_cache, "load_task", away)
     monkeypatch.setattr(input_cache, "resolve", away)
     store = Store(tmp_path / "store")
-    planned = plan_sweep(read_sweep("paper"), store, Silent(), PlaceholderInputs(store))
+    planned = plan_sweep(read_experiment("paper"), store, Silent(), PlaceholderInputs(store))
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
         main = [
             run for _, run in planned.runs
@@ -190,7 +192,7 @@ from memloc.engine.progress import Silent
 from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
-from memloc.engine.sweep_config import read_sweep
+from memloc.paper.presets import read_experiment
 from memloc.engine import input_cache
 from memloc.errors import DataError, ModelError
 def no_data(config): raise DataError("away")
@@ -198,7 +200,7 @@ def no_model(config): raise ModelError("away")
 input_cache.load_task, input_cache.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
-jobs = plan_sweep(read_sweep("paper"), store, Silent(), PlaceholderInputs(store)).jobs
+jobs = plan_sweep(read_experiment("paper"), store, Silent(), PlaceholderInputs(store)).jobs
 write_plan(Path(sys.argv[1]), jobs)
 missing = sum(not store.has(*job.artefact) for job in jobs)
 seconds = time.process_time() - began

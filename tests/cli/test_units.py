@@ -61,13 +61,18 @@ def test_bad_units_are_one_sentence(memloc, tmp_path: Path, tiny_folder: Path) -
         *("run", "--model", tiny_folder, "--unit", "mlp", "--techniques", "probing"),
         *("--workers", "1"),
     )
-    assert_one_sentence(code, out, err, "--unit mlp makes no difference to probing; leave it out")
+    assert_one_sentence(
+        code,
+        out,
+        err,
+        "--unit 'mlp' is not possible: it makes no difference to probing; leave it out",
+    )
     folders = save_pair(tmp_path, "jamba", layers=2, **JAMBA)
     labelled_rows(24).to_csv("data.csv", index=False)
     arguments = ("--original", folders[1], "--data", "data.csv", "--out", "found", "--workers", "1")
     code, out, err = memloc("localise", "--memorised", folders[0], *arguments, "--unit", "mlp")
-    words = "no part of layer 1 (JambaMambaDecoderLayer) is called attention; use --unit layer"
-    assert_one_sentence(code, out, err, f"--unit mlp is not possible: {words}")
+    words = "no part of layer 1 (JambaMambaDecoderLayer) is called attention"
+    assert_one_sentence(code, out, err, f"--unit 'mlp' is not possible: {words}")
     assert not Path("found").exists()
     code, out, err = memloc("run", "--model", folders[0], "--unit", "attention", "--workers", "1")
-    assert_one_sentence(code, out, err, f"--unit attention is not possible: {words}")
+    assert_one_sentence(code, out, err, f"--unit 'attention' is not possible: {words}")

@@ -221,7 +221,7 @@ def _explanations(
         there = Circumstances(found.context.examples, found.pooling)
         return possible_explanations(explain, there, techniques)
     if explain:
-        raise MemlocError(NO_OLD_CLASS, setting="explain", value=True)
+        raise MemlocError(NO_OLD_CLASS, setting="explain")
     return [], [NO_OLD_CLASS]
 
 

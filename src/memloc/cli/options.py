@@ -203,7 +203,7 @@ def spell(path: str) -> str:
         for setting in settings_in(group, where):
             if setting.path == path and setting.flag is not None:
                 return setting.flag.name
-    return f"--{path}"
+    return f"--{path}" if "." in path else f"--{path.replace('_', '-')}"
 
 
 def _split_dotted(

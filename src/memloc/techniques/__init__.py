@@ -312,7 +312,7 @@ def possible_explanations(
         else:
             reasons.append(reason)
     if wanted and reasons:
-        raise NotPossible(reasons[0], setting="explain", value=True)
+        raise NotPossible(reasons[0], setting="explain")
     return possible, list(dict.fromkeys(reasons))
 
 
