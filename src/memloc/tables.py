@@ -7,7 +7,7 @@ numbered from 1, classes from 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memloc.errors import MemlocError
@@ -241,19 +241,28 @@ CHECKPOINTS = Table(
     {
         "epoch": EPOCH,
         "memorised": Column("float64", "share of noisy examples answered as trained"),
-        "in_layers": Column("float64", "share of noisy examples that swapping all layers undoes"),
+        "in_layers": Column("float64", "share of noisy labels that all layers of θ_O undo"),
         "enough": Column("bool", "whether that is enough to localise"),
         "clean_accuracy": Column("float64", "accuracy on clean examples"),
         "validation_accuracy": Column("float64", "accuracy on validation examples"),
         "clean_error": Column("float64", "share of clean examples that windows lose, on average"),
-        "swapping_m_cog": Column("Float64", "centre of gravity by swapping"),
-        "probing_m_cog": Column("Float64", "centre of gravity by probing"),
         "crossing": Column("Int64", "the layer in which noisy examples cross to the new class"),
         "initiation": Column("Int64", "the layer from which on classes are apart"),
     },
     of=("run",),
     condition="checkpoints",
 )
+
+
+def checkpoints_of(weighted: Iterable[str]) -> Table:
+    """`CHECKPOINTS`, with the centres of gravity by the techniques that look at checkpoints."""
+    columns = dict(CHECKPOINTS.columns)
+    last = {name: columns.pop(name) for name in ("crossing", "initiation")}
+    for name in weighted:
+        columns[f"{name}_m_cog"] = Column("Float64", f"centre of gravity by {name}")
+    return replace(CHECKPOINTS, columns=columns | last)
+
+
 CHECKPOINT_LAYERS = Table(
     "checkpoint_layers",
     "every layer at every checkpoint",

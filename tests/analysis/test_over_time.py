@@ -17,6 +17,8 @@ from memloc.analysis.over_time import (
 )
 from tests.report.over_time_folders import EPOCHS, made_up
 
+WEIGHTED = ("swapping", "probing")
+
 
 def with_errors(noisy: float, clean: float, noisy_error: float, clean_error: float) -> Examined:
     layers = pd.DataFrame({"technique": "swapping", "layer": [1, 2], "weight": [0.25, 0.75]})
@@ -49,17 +51,17 @@ def test_memorised_is_what_the_twin_takes_away_of_flipped_labels_alone(
 
 def test_weights_and_centres_are_missing_where_too_little_is_memorised() -> None:
     little, much = with_errors(1.0, 1.0, 0.15, 0.0), with_errors(1.0, 1.0, 0.25, 0.0)
-    rows = checkpoint_table([little, much])
+    rows = checkpoint_table([little, much], WEIGHTED)
     assert rows["enough"].tolist() == [False, True]
     assert rows["swapping_m_cog"].isna().tolist() == [True, False]
     assert rows["swapping_m_cog"].iloc[1] == pytest.approx(1.75)
     assert rows["probing_m_cog"].isna().all()  # there was no probing
-    assert np.isnan(checkpoint_layer_table([little])["value"]).all()
-    assert checkpoint_layer_table([much])["value"].tolist() == [0.25, 0.75]
+    assert np.isnan(checkpoint_layer_table([little], WEIGHTED)["value"]).all()
+    assert checkpoint_layer_table([much], WEIGHTED)["value"].tolist() == [0.25, 0.75]
 
 
 def test_positions_between_classes_are_there_from_the_start() -> None:
-    layers = checkpoint_layer_table(made_up())
+    layers = checkpoint_layer_table(made_up(), WEIGHTED)
     first = layers[(layers["epoch"] == EPOCHS[0]) & (layers["seed"] == 1)]
     assert first.loc[first["technique"] == "centroids", "value"].notna().all()
     assert first.loc[first["technique"] != "centroids", "value"].isna().all()
@@ -68,13 +70,13 @@ def test_positions_between_classes_are_there_from_the_start() -> None:
 def test_without_swapping_nothing_is_known_and_nothing_is_claimed() -> None:
     found = Examined(1, 3, {"noisy": 1.0, "clean": 1.0})
     assert math.isnan(found.in_layers)
-    row = checkpoint_table([found]).iloc[0]
+    row = checkpoint_table([found], WEIGHTED).iloc[0]
     assert not row["enough"]
     assert row["memorised"] == 1.0
-    assert checkpoint_layer_table([found]).empty
+    assert checkpoint_layer_table([found], WEIGHTED).empty
 
 
 def test_a_centre_moves_from_its_first_epoch_to_the_last() -> None:
-    rows = checkpoint_table(made_up())
+    rows = checkpoint_table(made_up(), WEIGHTED)
     assert movement(rows, "swapping") == {1: (4, 4.0, 3.0)}  # of seed 2 there is only the end
     assert movement(rows[rows["seed"] == 2], "swapping") == {}

@@ -23,6 +23,8 @@ MEMORISED = {1: (0.1, 0.6, 1.0), 2: (0.1, 0.2, 1.0)}
 """Of the flipped labels, by seed; a tenth of the labels stays with any layers."""
 BESIDES = 0.1
 
+WEIGHTED = ("swapping", "probing")
+
 
 def examined(seed: int, epoch: int, memorised: float, layers: int = 4) -> Examined:
     """All weight in one layer: the last at first, one below it later."""
@@ -65,8 +67,8 @@ def made_up(seeds: Sequence[int] = (1, 2), layers: int = 4) -> list[Examined]:
 
 def tables_of(found: list[Examined]) -> dict[str, pd.DataFrame]:
     return {
-        "checkpoints": checkpoint_table(found),
-        "checkpoint_layers": checkpoint_layer_table(found),
+        "checkpoints": checkpoint_table(found, WEIGHTED),
+        "checkpoint_layers": checkpoint_layer_table(found, WEIGHTED),
         "checkpoint_windows": checkpoint_window_table(found),
     }
 

@@ -15,7 +15,7 @@ missing, not small.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +23,6 @@ import pandas as pd
 
 from memloc.analysis.windows import ENOUGH, centre_of_gravity, lost
 
-WEIGHTED = ("swapping", "probing")
-"""Techniques whose weights are compared."""
 MOVED = 0.05
 """A centre of gravity that moves by less than this share of the depth stays where it is."""
 
@@ -38,7 +36,7 @@ class Examined:
         epoch: From 1.
         accuracy: Of θ_M after it, by split (noisy, clean, validation).
         layers: Weights of all techniques, as their results have them.
-        windows: Errors of swapping.
+        windows: Errors of windows that are swapped.
         centroids: Positions between the classes.
         events: Of the centroid analysis.
     """
@@ -53,7 +51,7 @@ class Examined:
 
     @property
     def in_layers(self) -> float:
-        """Share of flipped labels that layers of θ_O take away; NaN if swapping is missing."""
+        """Share of flipped labels that layers of θ_O take away; NaN without windows."""
         if self.windows is None:
             return math.nan
         full = self.windows[self.windows["size"] == self.windows["size"].max()]
@@ -88,8 +86,13 @@ class Examined:
         return None if rows.empty or pd.isna(rows["layer"].iloc[0]) else int(rows["layer"].iloc[0])
 
 
-def checkpoint_table(found: list[Examined]) -> pd.DataFrame:
-    """One row per seed and epoch."""
+def checkpoint_table(found: list[Examined], weighted: Sequence[str]) -> pd.DataFrame:
+    """One row per seed and epoch.
+
+    Args:
+        found: What was found.
+        weighted: Techniques whose weights are compared.
+    """
     return pd.DataFrame(
         {
             "seed": [one.seed for one in found],
@@ -105,7 +108,7 @@ def checkpoint_table(found: list[Examined]) -> pd.DataFrame:
             ],
             **{
                 f"{name}_m_cog": pd.array([one.centre(name) for one in found], dtype="Float64")
-                for name in WEIGHTED
+                for name in weighted
             },
             **{
                 name: pd.array([one.event(name) for one in found], dtype="Int64")
@@ -115,7 +118,7 @@ def checkpoint_table(found: list[Examined]) -> pd.DataFrame:
     )
 
 
-def checkpoint_layer_table(found: list[Examined]) -> pd.DataFrame:
+def checkpoint_layer_table(found: list[Examined], weighted: Sequence[str]) -> pd.DataFrame:
     """One row per seed, epoch, technique and layer.
 
     `value` is a weight (missing where there is nothing to localise), or, of centroids, the mean
@@ -124,7 +127,7 @@ def checkpoint_layer_table(found: list[Examined]) -> pd.DataFrame:
     parts = []
     for one in found:
         measured: dict[tuple[str, str], np.ndarray] = {}
-        for name in WEIGHTED:
+        for name in weighted:
             weights = one.weights(name)
             if weights is not None:
                 missing = np.full(len(weights), np.nan)
@@ -151,7 +154,7 @@ def checkpoint_layer_table(found: list[Examined]) -> pd.DataFrame:
 
 
 def checkpoint_window_table(found: list[Examined]) -> pd.DataFrame:
-    """Errors of swapping: one row per seed, epoch and window."""
+    """Errors of windows: one row per seed, epoch and window."""
     parts = []
     for one in found:
         if one.windows is not None:

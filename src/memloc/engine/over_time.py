@@ -17,8 +17,8 @@ from memloc.analysis.over_time import (
 from memloc.config import TechniqueSettings
 from memloc.engine.job import Job
 from memloc.engine.plan import RunPlan
-from memloc.tables import CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS, CHECKPOINTS
-from memloc.techniques import Circumstances, Technique, find, make, names, possible_explanations
+from memloc.tables import CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS, checkpoints_of
+from memloc.techniques import Circumstances, Technique, at_checkpoints, make, possible_explanations
 
 if TYPE_CHECKING:
     from memloc.engine.store.store import Store
@@ -40,9 +40,7 @@ def possible_at_checkpoints(
         Techniques and explanations, and a sentence on each technique that is not possible.
     """
     possible, reasons = [], []
-    for name in names():
-        if not find(name).at_checkpoints:
-            continue
+    for name in at_checkpoints():
         technique = make(name, settings.get(name))
         reason = technique.obstacle(there)
         if reason is None:
@@ -119,9 +117,10 @@ def collect_checkpoints(
             found.append(Examined(jobs.seed, epoch, accuracy, **joined))
     if not found:
         return {}
+    weighted = at_checkpoints()
     made = (
-        (CHECKPOINTS, checkpoint_table(found)),
-        (CHECKPOINT_LAYERS, checkpoint_layer_table(found)),
+        (checkpoints_of(weighted), checkpoint_table(found, weighted)),
+        (CHECKPOINT_LAYERS, checkpoint_layer_table(found, weighted)),
         (CHECKPOINT_WINDOWS, checkpoint_window_table(found)),
     )
     return {schema.name: schema.frame(table, "run") for schema, table in made}

@@ -18,6 +18,7 @@ import pandas as pd
 
 from memloc.analysis.windows import Window
 from memloc.results.folders import RunFolder, damaged
+from memloc.techniques import at_checkpoints
 
 ALL = "all"
 """Key of the view of all seeds."""
@@ -59,7 +60,8 @@ COLUMNS: dict[str, dict[str, str]] = {
     "checkpoints": {
         **{"epoch": "int64", "memorised": "float64", "in_layers": "float64", "enough": "bool"},
         **{"clean_accuracy": "float64", "validation_accuracy": "float64"},
-        **{"clean_error": "float64", "swapping_m_cog": "Float64", "probing_m_cog": "Float64"},
+        "clean_error": "float64",
+        **{f"{name}_m_cog": "Float64" for name in at_checkpoints()},
         "crossing": "Int64",
     },
     "checkpoint_layers": {

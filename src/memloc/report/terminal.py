@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.analysis.over_time import WEIGHTED
 from memloc.results.narrative import SWAPPED, clean_lost, of_all, part_of, undone_by_all
+from memloc.techniques import at_checkpoints
 from memloc.text import counted, duration, percent
 
 WIDTH = 80
@@ -435,7 +435,7 @@ def checkpoint_rows(epochs: list[dict[str, Any]]) -> Table:
     """One line per checkpoint; of many, evenly spread ones with the first and the last."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     heads = ("\nepoch", "flipped\nlabels", "in the\nlayers", "clean\nlabels", "valida-\ntion")
-    centres = ("M-CoG\nswapping", "M-CoG\nprobing", "crossing\n(layer)")
+    centres = (*(f"M-CoG\n{name}" for name in at_checkpoints()), "crossing\n(layer)")
     for head in (*heads, *centres):
         table.add_column(head, justify="right", no_wrap=True)
     places = np.linspace(0, len(epochs) - 1, min(MOST_ROWS, len(epochs))).round().astype(int)
@@ -446,7 +446,7 @@ def checkpoint_rows(epochs: list[dict[str, Any]]) -> Table:
         table.add_row(
             str(one["epoch"]),
             *("-" if one[name] is None else f"{one[name]:.0%}" for name in shares),
-            *(missing if one[name] is None else f"{one[name]:.2f}" for name in WEIGHTED),
+            *(missing if one[name] is None else f"{one[name]:.2f}" for name in at_checkpoints()),
             "-" if one["centroids"] is None else f"{one['centroids']:.1f}".removesuffix(".0"),
         )
     return table

@@ -13,7 +13,7 @@ import memloc
 from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.events import LOCAL
 from memloc.analysis.generalisation import validation_scores
-from memloc.analysis.over_time import WEIGHTED, movement
+from memloc.analysis.over_time import movement
 from memloc.analysis.windows import (
     ENOUGH,
     centre_of_gravity,
@@ -35,10 +35,10 @@ from memloc.results.narrative import (
     over_time_words,
 )
 from memloc.tables import MEMORISED, NEARLY_ALL
-from memloc.techniques import installed
+from memloc.techniques import at_checkpoints, installed
 
 SHARES = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy", "clean_error")
-CENTRES = {"swapping": "swapping_m_cog", "probing": "probing_m_cog", "centroids": "crossing"}
+CENTRES = {**{n: f"{n}_m_cog" for n in at_checkpoints()}, "centroids": "crossing"}
 """The line through the layers that goes with a technique; of centroids, where examples cross."""
 
 
@@ -381,7 +381,7 @@ def summarise_checkpoints(tables: dict[str, pd.DataFrame], n_layers: int) -> dic
         "epochs": [_epoch(rows) for _, rows in table.groupby("epoch", sort=True)],
         "techniques": _techniques(table, layers, epochs) if len(layers) else [],
         "starts": _starts(table, epochs),
-        "movement": {name: _movement(table, name) for name in WEIGHTED},
+        "movement": {name: _movement(table, name) for name in at_checkpoints()},
     }
     found["words"] = over_time_words(found, n_layers)
     return found

@@ -24,7 +24,7 @@ from typing import Any, get_args
 from memloc.config import DEFAULT_TECHNIQUES, Settings, Unit
 from memloc.errors import MemlocError, nearest, suggest
 from memloc.models.names import SWAPPED_HALVES, Role
-from memloc.tables import SHARED, Table
+from memloc.tables import SHARED, Table, checkpoints_of
 from memloc.techniques.base import (
     Circumstances,
     Context,
@@ -193,9 +193,15 @@ def origin(name: str) -> str | None:
     return point.value if point.dist is None else f"{point.dist.name} {point.dist.version}"
 
 
+def at_checkpoints() -> tuple[str, ...]:
+    """The techniques whose weights are compared over training time."""
+    return tuple(n for n in names() if getattr(installed(n), "at_checkpoints", False))
+
+
 def all_tables() -> dict[str, Table]:
     """The tables of all techniques and explanations that can be imported, and the shared ones."""
     found = {table.name: table for table in SHARED}
+    found["checkpoints"] = checkpoints_of(at_checkpoints())
     for kind in get_args(Kind):
         for name in names(kind):
             with suppress(PluginFailed):
