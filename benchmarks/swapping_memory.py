@@ -125,7 +125,7 @@ def localise(folder: Path, data: Path, low_memory: bool) -> dict[str, pd.DataFra
         memorised=memorised,
         original=original,
         data=GivenData(file=data),
-        techniques=["swapping"],
+        techniques={"swapping": {}},
         explain=False,
     )
     return localise_folders(config, engine=Engine(low_memory=low_memory)).tables

@@ -54,15 +54,15 @@ def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
 
     def say(damage: Damage) -> None:
         if not as_json:
-            bar.print(damage.words)
+            print(damage.words, flush=True)
 
     store = open_store(runs)
     found = entries(store)
     with (
         interruptible("what was found until then was set aside, the rest was not checked"),
-        reading(sum(entry.size for entry in found)) as bar,
+        reading(sum(entry.size for entry in found)) as advance,
     ):
-        damaged = verify(store, found, bar.advance, say)
+        damaged = verify(store, found, advance, say)
     if as_json:
         print_json(
             {

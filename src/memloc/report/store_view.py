@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,9 +17,6 @@ from memloc import text
 from memloc.engine.store.garbage import Garbage
 from memloc.engine.store.inventory import Describer, Entry
 from memloc.engine.store.store import Store
-
-LOG_EVERY = 15.0
-"""Seconds between two lines in a log."""
 
 
 def kind_rows(found: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -134,47 +130,20 @@ def show_garbage(garbage: Garbage, unreferenced: bool, dry_run: bool, console: C
         console.print(words, style="dim", markup=False)
 
 
-class Reading:
-    """How far a check is: a bar in a terminal, lines in a log."""
-
-    def __init__(self, total: int, bars: Progress | None) -> None:
-        self.total, self.bars, self.done = max(total, 1), bars, 0
-        self.started = self.said = time.monotonic()
-        self.task = None if bars is None else bars.add_task("checked", total=self.total)
-
-    def advance(self, size: int) -> None:
-        """So many bytes more were read."""
-        self.done += size
-        if self.bars is not None and self.task is not None:
-            self.bars.advance(self.task, size)
-            return
-        now = time.monotonic()
-        if now - self.said >= LOG_EVERY:
-            self.said = now
-            left = (now - self.started) * max(0, self.total - self.done) / self.done
-            share = self.done / self.total
-            print(f"checked {share:.0%}, {text.duration(left)} left", file=sys.stderr, flush=True)
-
-    def print(self, words: str) -> None:
-        """A line of the result, above the bar."""
-        if self.bars is not None:
-            self.bars.stop()
-            print(words, flush=True)
-            self.bars.start()
-        else:
-            print(words, flush=True)
-
-
 @contextlib.contextmanager
-def reading(total: int) -> Iterator[Reading]:
-    """Show how far reading so many bytes is."""
+def reading(total: int) -> Iterator[Callable[[int], None]]:
+    """Show how far reading so many bytes is, in a terminal; gives what to tell the bytes to."""
     console = Console(stderr=True)
-    if not console.is_terminal:
-        yield Reading(total, None)
-        return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bars:
-        yield Reading(total, bars)
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        task = bars.add_task("checked", total=max(total, 1))
+        yield lambda size: bars.advance(task, size)
 
 
 def _time(seconds: float) -> str:
