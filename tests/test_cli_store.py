@@ -174,7 +174,7 @@ def test_bad_input_is_one_sentence(memloc, runs: Path) -> None:
         ("export", folder, "-o", "none/x.tar"): "cannot write 'none/x.tar'",
         ("import", "none.tar"): "there is no file 'none.tar'",
         ("import", folder / "settings.json"): "was not imported: it is",
-        ("import", "x", "--max-size", "many"): "--max-size 'many' is not a size",
+        ("import", "x", "--max-size", "many"): "--max-size 'many' is not possible",
     }.items():
         assert_one_sentence(*memloc("store", *arguments), words)
 

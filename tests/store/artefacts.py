@@ -39,7 +39,7 @@ def write_training(store: Store, seed: int, data: tuple[str, str]) -> tuple[str,
 
 def write_window(store: Store, seed: int, data: tuple[str, str]) -> tuple[str, str]:
     """A table alone."""
-    inputs = {"method": "swapping", "window": [2, 2], "seed": seed, "needs": {"data": data[1]}}
+    inputs = {"technique": "swapping", "window": [2, 2], "seed": seed, "needs": {"data": data[1]}}
     key = key_of("window", inputs)
     with store.write("window", key, inputs, {"seconds": 1.0}) as draft:
         draft.table("losses.parquet", pd.DataFrame({"x": [1.0], "name": ["ü"]}))
