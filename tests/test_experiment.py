@@ -34,7 +34,7 @@ def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_any
     assert "two classes anyway" not in stream.getvalue()
     reviews = result("reviews", False)
     assert result("reviews", True) == reviews
-    assert "note: 'reviews' has two classes anyway, so --binarise changes nothing" in (
+    assert "note: 'reviews' has two classes anyway, so there is nothing to binarise" in (
         stream.getvalue()
     )
     found = compare_binarised(runs)

@@ -135,7 +135,7 @@ def test_bad_folders_and_files_are_one_sentence(
 
 def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) -> None:
     path = runs / "status" / "x.json"
-    progress = Progress(*status_files(runs, "x"), Journal(runs / "journal.jsonl"))
+    progress = Progress(*status_files(runs, "x", "run"), Journal(runs / "journal.jsonl"))
     jobs = [Job("nap", f"nap {n}", {"n": n}) for n in range(2)]
     with progress.showing(jobs):
         assert read_status(path)["working"]

@@ -219,6 +219,7 @@ class PlannedControl(Planned):
         estimator: Says what they will cost.
     """
 
+    command = "control"
     prepared: PreparedControl
     cells: list[Cell]
     estimator: Estimator

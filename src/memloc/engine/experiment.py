@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 
@@ -112,6 +112,8 @@ class Prepared(ABC):
 class Planned(ABC):
     """An experiment and its jobs."""
 
+    command: ClassVar[str] = "run"
+    """Which command makes it."""
     halves: HalfSplits | None = None
     """Half-splits, if they were asked for."""
 
@@ -173,7 +175,7 @@ def carry_out(
         notice = planned.notice(store, workers)
         if notice is not None:
             progress.note(notice)
-        with progress.also(*status_files(store.root.parent, planned.name)):
+        with progress.also(*status_files(store.root.parent, planned.name, planned.command)):
             outcome = executor.execute(planned.jobs, progress)
             more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
     outcome += more

@@ -32,9 +32,9 @@ KEPT = 20
 PATTERNS = (NAME, f"*/{NAME}", f"sweeps/*/{NAME}", f"{FOLDER}/*.json")
 
 
-def status_files(runs: Path, name: str) -> list[StatusFile]:
-    """The file of a single run; none if it has no name."""
-    return [StatusFile(runs / FOLDER / f"{name}.json", name, "run")] if name else []
+def status_files(runs: Path, name: str, what: str) -> list[StatusFile]:
+    """The file of a single experiment; none if it has no name."""
+    return [StatusFile(runs / FOLDER / f"{name}.json", name, what)] if name else []
 
 
 class StatusFile(View):
