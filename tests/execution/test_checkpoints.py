@@ -19,7 +19,6 @@ from memloc.api.result import Result
 from memloc.config import (
     ConfigError,
     Data,
-    Generalisation,
     Model,
     Run,
     Training,
@@ -34,10 +33,11 @@ from memloc.engine.loop import Outcome
 from memloc.engine.over_time import cost_words, possible_at_checkpoints
 from memloc.engine.plan import RunPlan, plan_run, snapshots_of
 from memloc.engine.progress import Silent
-from memloc.engine.store.store import Store, key_of
+from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.names import ModelSource
+from memloc.techniques import Circumstances, make
 from memloc.techniques.base import Context
 from memloc.techniques.centroids import Centroids
 from memloc.techniques.probing import Probing
@@ -236,14 +236,6 @@ def test_a_run_without_checkpoints_shares_everything_with_one_that_has_them(benc
         pd.testing.assert_frame_equal(found, other, check_dtype=name != "costs")
 
 
-def test_keys_of_runs_without_checkpoints_are_what_they_were_before_there_were_any() -> None:
-    source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
-    config = Run(seeds=(1, 2), generalisation=Generalisation(splits=2))
-    parts = ("centroids", "class_probes")
-    plan = plan_run(config, ("data", "d" * 32), source, 3, {"device": "cpu"}, parts)
-    assert key_of("run", [job.key for job in plan.jobs]) == "2d141907343a006b79890de0b57eb349"
-
-
 def test_a_training_that_was_done_before_is_repeated_with_the_same_weights(bench: Bench) -> None:
     store = bench.empty_store("before")
     told = bench.seed.trainings["memorised"]
@@ -333,10 +325,10 @@ def test_checkpoints_are_spread_evenly_and_end_with_the_training(
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (1, "--checkpoints 1 is not possible: give a number of epochs from 2 up, or every_epoch"),
-        (True, "--checkpoints True is not possible"),
-        ("often", "--checkpoints often is not possible"),
-        (4, "--checkpoints 4 is not possible: training has 3 epochs"),
+        (1, "checkpoints 1 is not possible: give a number of epochs from 2 up, or every_epoch"),
+        (True, "checkpoints True is not possible"),
+        ("often", "checkpoints 'often' is not possible"),
+        (4, "checkpoints 4 is not possible: training has 3 epochs"),
     ],
 )
 def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str) -> None:
@@ -349,18 +341,20 @@ def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str
 
 def test_what_model_or_data_do_not_allow_is_left_out_in_words(bench: Bench) -> None:
     examples = bench.task.train
-    both = (("swapping", "probing"), ("centroids",))
-    assert possible_at_checkpoints(examples, "first") == (*both, [])
-    names, parts, reasons = possible_at_checkpoints(examples, "other")
-    assert (names, parts) == (("swapping",), ())
-    assert len(reasons) == 1
-    assert reasons[0].startswith("checkpoints are only swapped, as the head of this model")
+
+    def possible(rows: pd.DataFrame, pooling: str) -> tuple[list[str], list[str], list[str]]:
+        both, reasons = possible_at_checkpoints(Circumstances(rows, pooling), {})
+        techniques, explanations = ([one.name for one in some] for some in both)
+        return techniques, explanations, reasons
+
+    assert possible(examples, "first") == (["swapping", "probing"], ["centroids"], [])
+    techniques, explanations, (reason,) = possible(examples, "other")
+    assert (techniques, explanations) == (["swapping"], [])
+    assert reason.startswith("probing does not look at checkpoints: the head of this model does")
     few = examples[~examples["noisy"] | (examples["noisy"].cumsum() <= 9)]
-    names, _, reasons = possible_at_checkpoints(few, "first")
-    assert names == ("swapping",)
-    assert reasons == [
-        "checkpoints are not probed: probing needs at least 10 noisy examples and there are 9"
-    ]
+    techniques, _, (reason,) = possible(few, "first")
+    assert techniques == ["swapping"]
+    assert reason.endswith("at least 10 noisy examples are needed and there are 9")
 
 
 def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
@@ -369,7 +363,7 @@ def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
 
     def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
         config = Run(checkpoints=wanted, techniques={"swapping": {}})
-        at = (("swapping", "probing"), ("centroids",))
+        at = ([make("swapping"), make("probing")], [make("centroids")])
         place = ("data", "d" * 32), source, 12, {"device": "cpu"}
         plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)
         return cost_words(plan, facts, lambda _: done)

@@ -521,7 +521,7 @@ class ControlPlanner:
             of: Added to titles.
             passes: Cost of a pass of both tasks' data, in passes of the main task's.
         """
-        title = f"frozen reference{self.planner.shared_label or f' ({self._task})'}"
+        title = f"frozen reference{self.planner.shared_label or f' ({self.names[1]})'}"
         frozen = self._train("frozen", (), FROZEN_SEED, title, passes)
         memorised = self._train("memorised", hidden, seed, f"θ_M{of}", passes)
         original = self._train("original", hidden, seed, f"θ_O{of}", passes, memorised)
@@ -529,11 +529,7 @@ class ControlPlanner:
         models = {role: job.artefact for role, job in trainings.items()}
         models["near_ceiling"] = memorised.artefact
         jobs = self.planner.seed_jobs(techniques, (), seed, models, of, trainings)
-        return Cell(self.names[0], self.planner.n_layers, self._task, hidden, jobs)
-
-    @property
-    def _task(self) -> str:
-        return self.names[1]
+        return Cell(self.names[0], self.planner.n_layers, self.names[1], hidden, jobs)
 
     def _train(
         self,
