@@ -375,13 +375,16 @@ BAD_OPTIONS = {
     "bad seeds": (["--seeds", "one"], "--seeds 'one' is not possible: it is not a list of whole"),
     "same seeds": (["--seeds", "1,1"], "a seed is named twice"),
     "no workers": (["--workers", "0"], "--workers 0 is not possible"),
-    "absent device": (["--device", "mps"], "device 'mps' is not available on this machine"),
+    "absent device": (["--device", "mps"], "--device 'mps' is not possible: it is not available"),
     "long name": (["--task", "x" * 300 + ".csv"], "File name too long"),
     "infinite rate": (["--learning-rate", "inf"], "--learning-rate inf is not possible"),
-    "useless folder": (["--data-dir", "empty"], "--data-dir empty has no meaning"),
+    "useless folder": (
+        ["--data-dir", "empty"],
+        "--data-dir empty is not possible: it has no meaning",
+    ),
     "useless noise": (
         ["--task", "known.csv", "--noise", "0.3"],
-        "--noise 0.3 has no meaning, as 'known.csv' has original labels",
+        "--noise 0.3 is not possible: it has no meaning as 'known.csv' has original labels",
     ),
     "epochs": (["--epochs", "0"], "--epochs 0 is not possible"),
     "one of several methods": (
@@ -390,7 +393,7 @@ BAD_OPTIONS = {
     ),
     "window too large": (
         ["--window-sizes", "2,4"],
-        "--window-sizes 4 is out of range; the model has 3 layers, so windows have 1 to 3 layers",
+        "--window-sizes 4 is not possible: the model has 3 layers, so windows have 1 to 3 layers",
     ),
     "window too small": (
         ["--window-sizes", "0-2"],
