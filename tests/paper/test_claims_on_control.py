@@ -123,7 +123,7 @@ def test_controls_of_parts_of_layers_do_not_score_those_of_whole_layers(tmp_path
     write_control(tmp_path, {"swapping": ALL}, written=1e9, name="control-whole")
     parts = write_control(tmp_path, {"swapping": NONE}, written=2e9, name="control-parts")
     settings = json.loads((parts / "settings.json").read_text())
-    settings["control"]["techniques"] = {"unit": "attention"}
+    settings["control"]["windows"] = {"unit": "attention"}
     (parts / "settings.json").write_text(json.dumps(settings))
     results = read_controls(look_through(tmp_path).controls)
     assert results is not None

@@ -13,6 +13,7 @@ from memloc.analysis.control import score, score_choices
 from memloc.config import DEFAULT_TECHNIQUES, PARTS
 from memloc.results.folders import ControlFolder, ResultsError
 from memloc.results.grid import records
+from memloc.tables import CELL
 from memloc.techniques import installed
 from memloc.text import listed
 
@@ -136,22 +137,18 @@ def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
     return found
 
 
-CELL = {"model": "object", "n_layers": "int64", "task": "object", "hidden": "object"}
-CELL |= {"seed": "int64"}
-NAMES: dict[str, dict[str, str]] = {
-    "accuracy": {"technique": "object", "k": "int64"},
-    "layers": {"technique": "object", "layer": "int64"},
-    "gradient_choices": {
-        **{"norm": "object", "subtract_clean": "bool", "divide_by_frozen": "bool", "k": "int64"},
-    },
-    "gradients": {"state": "object", "gradient": "object", "kind": "object", "layer": "int64"},
+KEYS = {
+    "accuracy": ("technique", "k"),
+    "layers": ("technique", "layer"),
+    "gradient_choices": ("norm", "subtract_clean", "divide_by_frozen", "k"),
+    "gradients": ("state", "gradient", "kind", "layer"),
 }
 """Per table, the columns that say what a row is about, beside those of the cell."""
-VALUES: dict[str, dict[str, str]] = {
-    "accuracy": {"accuracy": "float64", "chance": "float64"},
-    "layers": {"weight": "float64"},
-    "gradient_choices": {"accuracy": "float64"},
-    "gradients": {"norm": "float64"},
+VALUES = {
+    "accuracy": ("accuracy", "chance"),
+    "layers": ("weight",),
+    "gradient_choices": ("accuracy",),
+    "gradients": ("norm",),
 }
 OPTIONAL = ("gradient_choices", "gradients")
 """There only if gradients were among the techniques."""
@@ -187,17 +184,17 @@ def read_controls(folders: Sequence[ControlFolder]) -> ControlResults | None:
         return None
     newest_first = sorted(folders, key=lambda folder: folder.written, reverse=True)
     tables = {}
-    for name, names in NAMES.items():
+    for name, names in KEYS.items():
         joined = pd.concat([_table(folder, name) for folder in newest_first], ignore_index=True)
         tables[name] = joined.drop_duplicates([*CELL, *names], ignore_index=True)
     return ControlResults(**tables)
 
 
 def _table(folder: ControlFolder, name: str) -> pd.DataFrame:
-    columns = CELL | NAMES[name] | VALUES[name]
+    columns = (*CELL, *KEYS[name], *VALUES[name])
     table = folder.table(name, columns)
     if table is None and name in OPTIONAL:
-        table = pd.DataFrame({column: [] for column in columns}).astype(columns)
+        table = pd.DataFrame(columns=list(columns)).astype(folder.dtypes(name, columns))
     if table is None:
         raise ResultsError(
             f"'{folder.path / name}.parquet' is missing; move its folder away, or compute it again "

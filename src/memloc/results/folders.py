@@ -57,15 +57,15 @@ class ResultFolder:
     def table(
         self,
         name: str,
-        columns: Mapping[str, str],
+        columns: Mapping[str, str] | Sequence[str],
         optional: Sequence[str] = (),
         examples: Sequence[int] | None = None,
     ) -> pd.DataFrame | None:
-        """The given columns of a table, as the given types; None if there is no such table.
+        """Some columns of a table; None if there is no such table.
 
         Args:
             name: Of the table.
-            columns: Their types by name.
+            columns: Their names; with their types, if they are not to be those of the schema.
             optional: Columns that are left out if they do not exist.
             examples: Only the rows of these examples.
 
@@ -75,6 +75,8 @@ class ResultFolder:
         path = self.path / f"{name}.parquet"
         if not self.has(name):
             return None
+        if not isinstance(columns, Mapping):
+            columns = self.dtypes(name, columns)
         table = self._rows(name, examples)
         there = {c: kind for c, kind in columns.items() if c in table.columns or c not in optional}
         absent = [column for column in there if column not in table.columns]
@@ -84,6 +86,10 @@ class ResultFolder:
             return table[list(there)].astype(there)
         except (TypeError, ValueError) as error:
             raise damaged(path, str(error), self.command) from None
+
+    def dtypes(self, name: str, columns: Sequence[str]) -> dict[str, str]:
+        """The declared types of some columns of a table."""
+        return all_tables()[name].dtypes(columns, "control" if self.command == "control" else "run")
 
     def has(self, name: str) -> bool:
         """Whether there is a table of that name."""

@@ -155,7 +155,7 @@ def _run_row(run: RunFolder) -> list[dict[str, Any]]:
     scores = scores if isinstance(scores, dict) else {}
     validation = scores.get("validation_score")
     uniform = validation.get("uniform") if isinstance(validation, dict) else None
-    costs = run.table("costs", {"seconds": "float64"})
+    costs = run.table("costs", ["seconds"])
     return [
         {
             "folder": run.path.name,
@@ -174,8 +174,7 @@ def seed_weights(run: RunFolder) -> pd.DataFrame:
     Raises:
         ResultsError: If the table is missing or damaged.
     """
-    columns = {"technique": "object", "seed": "int64", "layer": "int64", "weight": "float64"}
-    layers = run.table("layers", columns)
+    layers = run.table("layers", ["technique", "seed", "layer", "weight"])
     if layers is None:
         raise ResultsError(
             f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or compute it "
@@ -264,8 +263,7 @@ def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
 
 
 def _position_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
-    columns = {"model": "object", "layer": "int64", "group": "object", "mean": "float64"}
-    table = run.table("centroids", columns)
+    table = run.table("centroids", ["model", "layer", "group", "mean"])
     if table is None:
         return []
     noisy = table[table["group"] == "noisy"].rename(columns={"model": "state"})
@@ -273,8 +271,7 @@ def _position_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
 
 
 def _example_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
-    columns = {"seed": "int64", "crossing": "Int64", "largest_step": "float64"}
-    table = run.table("crossings", columns)
+    table = run.table("crossings", ["seed", "crossing", "largest_step"])
     # What never goes over to its new class was not memorised as far as centroids can tell.
     return [] if table is None else table[table["crossing"].notna()].drop(columns="crossing")
 
