@@ -258,7 +258,7 @@ def test_code_of_a_model_is_run_only_if_the_user_says_so(
     classes["AutoModelForSequenceClassification"] = "modeling_x.Model"
     (model / "modeling_x.py").write_text(CODE.format(marker=str(marker)))
     change_config(model, model_type="own", auto_map=classes)
-    words = "brings code of its own, which is run only if you pass --trust-remote-code"
+    words = "brings code of its own, which runs only if you allow it"
     assert_one_sentence(*memloc("models", "check", model), words)
     assert_one_sentence(*memloc("run", "--model", model, "--no-explain", *QUICK), words)
     assert not marker.exists()

@@ -147,7 +147,7 @@ def _table(rows: list[tuple[Input, int]], pair: bool) -> pd.DataFrame:
 def _read(name: str) -> dict[str, Any]:
     file = resources.files("memloc.data") / "grammars" / f"{name}.yaml"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one, if built
-    content: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), loader)
+    content: dict[str, Any] = loader(file.read_text(encoding="utf-8")).get_single_data()
     return content
 
 

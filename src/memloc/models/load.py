@@ -237,7 +237,6 @@ def _in_words(what: str, source: ModelSource) -> Iterator[None]:
             raise ModelError(
                 f"model {source.name!r} brings code of its own, which runs only if you allow it",
                 setting="model.trust_remote_code",
-                value=False,
                 remedy="switch it on if you trust the model",
             ) from None
         if type(error).__name__ == "UnpicklingError":
