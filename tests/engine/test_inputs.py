@@ -20,7 +20,7 @@ from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.models.blocks import BlockModel
 from memloc.models.names import resolve
-from tests.execution.test_executor import make_plan
+from tests.engine.test_order import make_plan
 
 
 @pytest.fixture
