@@ -69,7 +69,7 @@ def test_runs_of_different_settings_are_grouped_in_words(memloc, runs: Path, com
     assert "The runs have different settings; group 1 of 2 is used (4 runs)" in words
     assert "Group 2 (1 run): data.noise is 0.4 instead of 0.15." in words
     assert "1 run: 1 task" in memloc(command, "--group", 2)[1]
-    missing = "--group 3 does not exist; there are groups 1 to 2"
+    missing = "--group 3 is not possible: it does not exist; there are groups 1 to 2"
     assert_one_sentence(*memloc(command, "--group", 3), missing)
 
 
@@ -138,7 +138,7 @@ def test_tasks_with_two_classes_are_a_section_of_agreement_if_there_are_some(
     (row,) = data["comparison"]
     assert (row["quantity"], row["n"], row["spearman"], row["shift"]) == ("m_cog", 2, None, 0)
     assert data["notes"] == [
-        "Only without --binarise: four minilm, one minilm, three minilm, two minilm.",
+        "Only without binarising: four minilm, one minilm, three minilm, two minilm.",
         "Means over seeds, as none is in both runs: seven minilm.",
     ]
     # The binarised runs themselves: the same comparison.

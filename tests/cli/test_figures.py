@@ -59,7 +59,7 @@ def test_a_single_run_and_a_group_can_be_chosen(memloc, runs: Path) -> None:
     assert "1 run: 1 task" in " ".join(out.split())
     _, out, _ = memloc("figures", runs / "questions-minilm", "--only", "table1")
     assert "1 run: 1 task" in " ".join(out.split())
-    missing = "--group 3 does not exist; there are groups 1 to 2"
+    missing = "--group 3 is not possible: it does not exist; there are groups 1 to 2"
     assert_one_sentence(*memloc("figures", "--group", 3), missing)
 
 
@@ -84,12 +84,18 @@ def test_the_result_as_json(memloc, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--format", "pfd"), "--format 'pfd' is not possible; did you mean 'pdf'?"),
-        (("--format", "jpeg,pdf"), "--format 'jpeg' is not possible; choose one of: pdf, svg, png"),
-        (("--format", ","), "--format is empty"),
+        (
+            ("--format", "pfd"),
+            "there is no such format; did you mean 'pdf'?",
+        ),
+        (
+            ("--format", "jpeg,pdf"),
+            "there is no such format; choose one of: pdf, svg, png",
+        ),
+        (("--format", ","), "--format: it is empty"),
         (("--only", "fig33"), "there is no figure 'fig33'; did you mean 'fig3'?"),
-        (("--only", " , "), "--only is empty"),
-        (("--group", "9"), "--group 9 does not exist; there is only group 1"),
+        (("--only", " , "), "--only: it is empty"),
+        (("--group", "9"), "--group 9 is not possible: it does not exist; there is only group 1"),
         (("nowhere",), "there is no folder 'nowhere'"),
     ],
 )

@@ -21,8 +21,8 @@ from memloc.paper.scorecard import (
 )
 from memloc.paper.verdicts import Claim, Finding, Measured, above
 from memloc.report.many_runs import show_agreement, show_binarised
-from memloc.results.agreement import agreement_table
-from memloc.results.grid import Grid, binarised_data, grid_data, grid_title, read_grid, records
+from memloc.results.agreement import agreement_table, binarised_data
+from memloc.results.grid import Grid, grid_data, grid_title, read_grid, records
 from tests.result_folders import compare_binarised, straight, write_run, write_twins
 
 TASKS = ("one", "two", "three", "four", "five")
@@ -281,7 +281,7 @@ def test_notes_on_the_pairs_are_shown_and_nothing_has_a_minus_that_is_zero(tmp_p
                 binary={"weights": {"swapping": [straight(6, 0.4 - 1e-6)]}})  # fmt: skip
     write_run(tmp_path, "two")
     shown = two_classes(tmp_path)
-    assert "Note: Only without --binarise: two minilm." in shown
+    assert "Note: Only without binarising: two minilm." in shown
     line = next(line for line in shown.splitlines() if line.startswith("  M-CoG"))
     assert line.split() == ["M-CoG", "-", "0.0%", "0.0%", "1"]
 
