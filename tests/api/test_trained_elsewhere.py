@@ -96,7 +96,7 @@ def test_lora_models_give_the_same_merged_and_unmerged(
 ) -> None:
     settings = {
         "pretrained": trained.pretrained,
-        "methods": ("swapping", "gradients", "probing", "shapley"),
+        "techniques": ("swapping", "gradients", "probing", "shapley"),
         "explain": False,
         **QUICK,
     }
