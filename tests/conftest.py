@@ -30,7 +30,6 @@ LONGEST = (
     "docs/test_notebook.py",
     "docs/test_reproduction.py",
     "engine/test_local.py",
-    "models/test_memory.py",
     "api/test_api_page.py",
 )
 """Files of tests that take more than twenty seconds, longest first."""

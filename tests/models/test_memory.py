@@ -18,6 +18,7 @@ def test_low_memory_saves_the_layers_of_one_model() -> None:
     assert memory["two_models"] - memory["low_memory"] == 4 * 23 * 5 * 10**7
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_a_process_with_low_memory_needs_less_by_most_of_a_model(tmp_path: Path) -> None:
     settings = argparse.Namespace(layers=24, width=384, vocabulary=100, tokens=4, examples=2)
