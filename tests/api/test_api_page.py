@@ -12,6 +12,7 @@ from tests.api.conftest import Setup
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
+@pytest.mark.slow
 def test_every_block_of_the_page_runs(
     trained: Setup,
     tmp_path: Path,
