@@ -15,17 +15,8 @@ from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 ALL = "swapping,retraining,gradients,probing,shapley,patching,weight-change,random"
 QUICK = [
     *("--workers", "1", "--epochs", "1", "--learning-rate", "1e-3", "--techniques", ALL),
-    *(
-        "--window-sizes",
-        "1",
-        "--retraining.epochs",
-        "1",
-        "--probing.epochs",
-        "2",
-        "--probing.seeds",
-        "1",
-    ),
-    *("--shapley.orders", "4"),
+    *("--window-sizes", "1", "--retraining.epochs", "1", "--probing.epochs", "2"),
+    *("--probing.seeds", "1", "--shapley.orders", "4"),
 ]
 FEW = ("--limit", "42", "--noise", "0.3")  # 12 noisy examples: probing needs 10
 
@@ -49,8 +40,9 @@ def assert_same(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame
         pd.testing.assert_frame_equal(found[name], table, check_exact=True, obj=name)
 
 
-def test_a_run_with_low_memory_finds_the_same(memloc, tmp_path: Path) -> None:
-    tiny_model("opt", layers=24).save_pretrained("deep")
+@pytest.mark.parametrize("layers", [3, pytest.param(24, marks=pytest.mark.slow)])
+def test_a_run_with_low_memory_finds_the_same(layers: int, memloc, tmp_path: Path) -> None:
+    tiny_model("opt", layers=layers).save_pretrained("deep")
     tiny_tokenizer().save_pretrained("deep")
     arguments = ("run", "--model", "./deep", "--task", "topics", *FEW, *QUICK)
     code, out, err = memloc(*arguments)
@@ -60,7 +52,7 @@ def test_a_run_with_low_memory_finds_the_same(memloc, tmp_path: Path) -> None:
     folder = next(Path("runs").glob("topics-deep-*"))
     expected = tables(folder)
     assert expected["layers"].groupby("technique").size().to_dict() == dict.fromkeys(
-        ALL.split(","), 24
+        ALL.split(","), layers
     )
 
     forget_what_looked_at_two_models(Path("runs/store"))
@@ -74,9 +66,12 @@ def test_a_run_with_low_memory_finds_the_same(memloc, tmp_path: Path) -> None:
     assert "Nothing to compute" in memloc(*arguments)[1]
 
 
-def test_localise_in_bfloat16_with_low_memory_finds_the_same(memloc, tmp_path: Path) -> None:
-    memorised, original = save_pair(tmp_path, "gpt_neox", layers=12)
-    tiny_model("gpt_neox", layers=12, seed=7).save_pretrained("pretrained")
+@pytest.mark.parametrize("layers", [3, pytest.param(12, marks=pytest.mark.slow)])
+def test_localise_in_bfloat16_with_low_memory_finds_the_same(
+    layers: int, memloc, tmp_path: Path
+) -> None:
+    memorised, original = save_pair(tmp_path, "gpt_neox", layers=layers)
+    tiny_model("gpt_neox", layers=layers, seed=7).save_pretrained("pretrained")
     tiny_tokenizer().save_pretrained("pretrained")
     labelled_rows(36).to_csv("data.csv", index=False)
     arguments = ("localise", "--memorised", memorised, "--original", original, "--data", "data.csv",

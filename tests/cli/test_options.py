@@ -85,7 +85,7 @@ BAD = {
         ["--training.epoch", "3"],
         "--training.epoch: there is no such setting; did",
     ),
-    "no such group": (["--spread.power", "2"], "`memloc settings` and `memloc techniques NAME`"),
+    "no such group": (["--attention.power", "2"], "`memloc settings` and `memloc techniques NAME`"),
     "no value": (["--training.epochs"], "--epochs: it needs a value"),
     "short": (["--epochs", "0"], "--epochs 0 is not possible: input should be greater than or"),
     "dotted": (["--training.warmup", "2"], "--training.warmup 2.0 is not possible"),
