@@ -164,6 +164,8 @@ def _as_config_error(group: type[Settings], error: ValidationError) -> ConfigErr
         return ConfigError("there is no such setting", setting=setting, remedy=remedy)
     if first["type"] == "missing":
         return ConfigError("it has to be given", setting=setting)
+    if first["type"] == "too_short":
+        return ConfigError("nothing is named", setting=setting, remedy="name at least one")
     problem = first["msg"][0].lower() + first["msg"][1:]
     if first["type"] == "value_error":  # of a validator here, not of pydantic
         problem = str(first["ctx"]["error"])

@@ -30,6 +30,7 @@ def four_layers(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_all_techniques_are_scored_and_everything_fits_80_columns(
     memloc, four_layers: Path
 ) -> None:
@@ -38,7 +39,9 @@ def test_all_techniques_are_scored_and_everything_fits_80_columns(
     code, out, err = memloc(*command)
     assert code == 0, err
     assert max(map(len, out.splitlines())) <= 80
-    assert "10 trainings, 20 retrained windows" in err  # 4 models × (4 layers and the full window)
+    assert (
+        "10 × control training, 6 × states, 20 × retrained window" in err
+    )  # 4 models × (4 layers and the full window)
     assert "with 1 worker" in err
     folder = next(Path("runs").glob("control-*"))
     tables = {path.stem: pd.read_parquet(path) for path in folder.glob("*.parquet")}
@@ -103,6 +106,7 @@ def test_only_the_hidden_layers_differ_much_between_the_two_models(
     assert listed == {artefact for artefact in stored if artefact[0] != "speed"}
 
 
+@pytest.mark.slow
 def test_models_of_different_depth_have_their_own_layers_and_chance(
     memloc, four_layers: Path, tmp_path: Path
 ) -> None:
@@ -148,16 +152,19 @@ def test_a_file_can_be_main_and_auxiliary_task(memloc, four_layers: Path, tmp_pa
 
 BAD = {
     "out of range": (("--layers", "first,7+8"), "has layers 1 to 4"),
-    "empty layers": (("--layers", ","), "--layers is empty"),
+    "empty layers": (("--layers", ","), "--layers: nothing is named"),
     "no layers": (("--layers", "bottom"), "neither first, middle or last"),
     "all layers": (("--layers", "1+2+3+4"), "leaves nothing to find"),
-    "own auxiliary": (("--tasks", "topics,entailment"), "is among --tasks too"),
+    "own auxiliary": (("--tasks", "topics,entailment"), "it is among the tasks too"),
     "same texts": (("--tasks", "one.csv", "--aux-task", "two.csv"), "has the same texts"),
-    "empty tasks": (("--tasks", " "), "--tasks is empty"),
+    "empty tasks": (("--tasks", " "), "--tasks: nothing is named"),
     "no task": (("--tasks", "topic"), "did you mean 'topics'"),
-    "no aux": (("--aux-task", "entail"), "there is no task 'entail'"),
-    "held back": (("--held-back", "trec"), "--held-back trec is not among --tasks"),
-    "all held back": (("--tasks", "topics", "--held-back", "topics"), "leaves no task"),
+    "no aux": (("--aux-task", "entail"), "--aux-task 'entail' is not possible"),
+    "held back": (
+        ("--held-back", "trec"),
+        "it is not among the tasks questions",
+    ),
+    "all held back": (("--tasks", "topics", "--held-back", "topics"), "no task is left to score"),
     "technique": (("--techniques", "swoping"), "did you mean 'swapping'"),
     "attempts": (("--control.attempts", "0"), "--control.attempts 0 is not possible"),
     "rate": (("--aux-rate", "-1"), "--aux-rate -1"),
@@ -165,10 +172,10 @@ BAD = {
     "aux limit": (("--aux-limit", "0"), "--aux-limit 0 is not possible"),
     "model": (("--model", "./nowhere"), "does not exist"),
     "workers": (("--workers", "0"), "--workers 0"),
-    "same file name": (("--tasks", "one.csv,sub/one.csv"), "--tasks names 'one' twice"),
+    "same file name": (("--tasks", "one.csv,sub/one.csv"), "--tasks: 'one' is named twice"),
     "same model name": (
         ("--model", "./tiny-four,./sub/tiny-four"),
-        "--model names 'tiny-four' twice",
+        "--model: 'tiny-four' is named twice",
     ),
 }
 

@@ -19,7 +19,7 @@ from memloc.analysis.control import (
     hidden_name,
 )
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ConfigError, ControlledModel, ControlRun, Data
+from memloc.config import ControlledModel, ControlRun, Data
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
@@ -46,6 +46,7 @@ from memloc.engine.plan import (
 )
 from memloc.engine.progress import Progress, in_order, kind_in_words
 from memloc.engine.store.store import Store, key_of
+from memloc.errors import ConfigError, MemlocError
 from memloc.models.names import ModelSource
 from memloc.tables import CELL
 from memloc.techniques import (
@@ -129,7 +130,8 @@ def prepare(config: ControlRun, inputs: InputCache, progress: Progress) -> Prepa
     for sentence in broken:
         progress.note(sentence)
     main, auxiliary = _data_of_tasks(config)
-    tasks, other = [inputs.task(data) for data in main], inputs.task(auxiliary)
+    tasks = [_task(inputs, data, "tasks") for data in main]
+    other = _task(inputs, auxiliary, "auxiliary")
     _check_texts(config, tasks, other)
     _check_names("tasks", [task.name for task in (*tasks, other)])
     for task in tasks:
@@ -175,6 +177,16 @@ def _data_of_tasks(config: ControlRun) -> tuple[list[Data], Data]:
     if size is None and config.auxiliary in BUILTIN_TASKS:
         size = AUXILIARY_SIZE
     return [of_task(name, None) for name in config.tasks], of_task(config.auxiliary, size)
+
+
+def _task(inputs: InputCache, data: Data, setting: str) -> Task:
+    """One of the tasks; what is wrong with its name is wrong with the setting it came from."""
+    try:
+        return inputs.task(data)
+    except MemlocError as error:
+        if error.setting == "data.task":
+            error.setting = setting
+        raise
 
 
 def _check_texts(config: ControlRun, tasks: Sequence[Task], auxiliary: Task) -> None:
@@ -239,7 +251,7 @@ class PlannedControl(Planned):
         seconds = sum(one.seconds or 0.0 for one in found) / workers
         least = "at least" if any(one.seconds is None for one in found) else "about"
         kinds = Counter(job.kind for job in waiting)
-        jobs = listed([in_words(kinds[kind], kind_in_words(kind)) for kind in in_order(kinds)])
+        jobs = listed([f"{kinds[kind]:,} × {kind_in_words(kind)}" for kind in in_order(kinds)])
         reused = len(self.jobs) - len(waiting)
         stored = f"; {in_words(reused, 'job')} in the store already" if reused else ""
         return (
