@@ -4,11 +4,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.demo
 INSTALLED := $(VENV)/.installed
 
 .PHONY: demo test test-slow faults lint bench docs support tables reproduction clean
 
-demo: $(INSTALLED)
+demo: $(DEMO)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
@@ -51,10 +52,13 @@ tables: $(INSTALLED)
 clean:
 	rm -rf $(VENV) runs site
 
-$(INSTALLED): pyproject.toml constraints.txt
+# The demo needs less than the tests, and the environment of the tests is enough for both.
+$(DEMO): EXTRAS := demo
+$(INSTALLED): EXTRAS := demo,dev,docs
+$(DEMO) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "memloc needs Python 3.11 or newer; try: make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[demo,dev,docs]'
-	touch $@
+		--constraint constraints.txt --editable '.[$(EXTRAS)]'
+	touch $(DEMO) $@
