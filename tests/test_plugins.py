@@ -19,6 +19,11 @@ import pytest
 
 import memloc
 from memloc import techniques
+from memloc.config import ControlRun
+from memloc.engine.control import prepare
+from memloc.engine.input_cache import InputCache
+from memloc.engine.progress import Silent
+from memloc.engine.store.store import Store
 from memloc.report.figures.looks import technique_looks
 from memloc.techniques import Settings, Technique
 from memloc.techniques.base import TechniqueFailed, check_scores
@@ -124,6 +129,7 @@ def test_an_installed_technique_is_listed_and_a_broken_one_is_no_catastrophe(mem
     assert "--spread.centred true|false (default false)" in said
 
 
+@pytest.mark.slow
 def test_the_example_of_the_guide_works_beside_the_others(
     memloc_with, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -166,10 +172,10 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
     memloc_with, tiny_folder: Path, tmp_path: Path
 ) -> None:
     found = memloc_with("run", "--model", tiny_folder, "--task", "topics", *QUICK, "--no-explain",
-                        "--techniques", "broken,few,nan,crash,random", "--json")  # fmt: skip
+                        "--techniques", "broken,few,nan,crash,spread,random", "--json")  # fmt: skip
     assert found.returncode == 2
     summary = json.loads(found.stdout)
-    assert set(summary["techniques"]) == {"random"}
+    assert set(summary["techniques"]) == {"spread", "random"}
     said = " | ".join(summary["failures"])
     for words in (
         "'broken' of tiny-techniques 1.2 cannot be imported",
@@ -226,6 +232,7 @@ def test_scores_may_come_in_any_order() -> None:
     assert check_scores("mine", table, 2)["weight"].tolist() == [0.1, 0.2]
 
 
+@pytest.mark.slow
 def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     memloc_with, tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -271,6 +278,16 @@ class Alternating(Technique):
 def registered(monkeypatch: pytest.MonkeyPatch) -> type[Technique]:
     monkeypatch.setattr(techniques, "_registered", {})
     return techniques.register(Alternating)
+
+
+def test_a_class_in_a_script_takes_part_in_the_control_benchmark(
+    registered: type[Technique], tiny_folder: Path, tmp_path: Path
+) -> None:
+    """Nobody names it: all that there are take part."""
+    models = [{"model": {"name": str(tiny_folder)}}]
+    config = ControlRun(models=models, tasks=["topics"], auxiliary="reviews", data={"limit": 90})
+    prepared = prepare(config, InputCache(Store(tmp_path)), Silent())
+    assert {"swapping", "alternating"} <= {one.name for one in prepared.techniques}
 
 
 def test_a_class_in_a_script_is_a_technique_as_any_other(

@@ -232,7 +232,7 @@ def test_without_the_original_model_the_others_run(trained: Setup) -> None:
     given = {**trained.both, "original": None}
     result = memloc.localise(**given, pretrained=trained.pretrained, **QUICK)
     assert result.techniques == ("retraining", "gradients", "probing")
-    words = "the model of the correct labels (original) is needed, which was not given"
+    words = "the model of the correct labels (original) was not given but is needed"
     assert result.skipped == {"swapping": words}
     assert f"left out: {words}" in repr(result)
     assert f"Swapping was left out: {words}." in result.summary["caveats"]

@@ -326,8 +326,8 @@ def _missing_model(technique: Technique, found: Opened) -> str | None:
         role = "original" if role in _SWAPPED else role
         if role in WORDS and role not in found.roles:
             switch = technique.needs_if.get(need)
-            instead = f", unless {technique.name}.{switch} is false" if switch else ""
-            return f"{WORDS[role]} is needed, which was not given{instead}"
+            unless = f" unless {technique.name}.{switch} is false" if switch else ""
+            return f"{WORDS[role]} was not given but is needed{unless}"
     return None
 
 
