@@ -30,7 +30,7 @@ from memloc.config import (
 from memloc.data.load import load_task
 from memloc.engine.compute import KINDS, train
 from memloc.engine.device import visible_gpus
-from memloc.engine.job import Job
+from memloc.engine.job import Job, write_task
 from memloc.engine.local import LocalExecutor, default_workers
 from memloc.engine.loop import CannotGoOn, JobFailed
 from memloc.engine.plan import plan_run
@@ -40,8 +40,6 @@ from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.training.loop import TrainingFailed
 from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
-
-TASK = load_task(Data(task="reviews", limit=60))
 
 
 def config(folder: Path, **training) -> Run:
@@ -76,6 +74,30 @@ def test_worker_processes_and_this_process_give_identical_tables(
     assert_same_tables(one.folder, two.folder)
 
 
+def test_only_what_depends_on_a_changed_setting_is_planned_anew(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    store, done = Store(tmp_path / "store"), set()
+
+    def new(changed: Run) -> int:
+        data = write_task(store, load_task(changed.data))
+        plan = plan_run(changed, data, resolve(changed.model), 3, {"device": "cpu"})
+        found = {job.artefact for job in plan.jobs} - done
+        done.update(found)
+        return len(found)
+
+    first = config(tiny_folder)
+    assert new(first) == 4
+    assert new(first) == 0
+    # A second seed needs two trainings and one swapping; the frozen model is there.
+    assert new(first.replace(seeds=(1, 2))) == 3
+    # Other noise is other data: everything depends on it.
+    assert new(first.replace(data=first.data.replace(noise=0.3))) == 4
+    assert new(config(tiny_folder, epochs=3)) == 4
+    assert new(first) == 0
+
+
+@pytest.mark.slow
 def test_only_what_depends_on_a_changed_setting_is_computed_again(
     tiny_folder: Path, tmp_path: Path
 ) -> None:
@@ -87,9 +109,7 @@ def test_only_what_depends_on_a_changed_setting_is_computed_again(
     first = config(tiny_folder)
     assert jobs(first) == {"computed": 4, "reused": 0}
     assert jobs(first) == {"computed": 0, "reused": 4}
-    # A second seed needs two trainings and one swapping; the frozen model is there.
     assert jobs(first.replace(seeds=(1, 2))) == {"computed": 3, "reused": 4}
-    # Other noise is other data: everything depends on it.
     assert jobs(first.replace(data=first.data.replace(noise=0.3)))["computed"] == 4
     assert jobs(config(tiny_folder, epochs=3))["computed"] == 4
     assert jobs(first) == {"computed": 0, "reused": 4}
@@ -170,7 +190,7 @@ def test_damaged_artefacts_are_said_and_computed_anew(tiny_folder: Path, tmp_pat
     )
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_failing_job_is_one_sentence_and_keeps_what_is_done(
     tiny_folder: Path, tmp_path: Path, workers: int
 ) -> None:
