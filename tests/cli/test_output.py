@@ -55,6 +55,7 @@ def test_sigterm_ends_a_run_with_workers_in_one_sentence(tiny_folder: Path, tmp_
     assert last == "memloc: terminated; finished jobs are kept, the same command goes on"
 
 
+@pytest.mark.slow
 def test_an_impatient_user_presses_ctrl_c_thrice(tiny_folder: Path, tmp_path: Path) -> None:
     code, errors = stop_and_check(tiny_folder, tmp_path / "runs", 1, [signal.SIGINT] * 3)
     assert code == 130
