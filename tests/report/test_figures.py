@@ -29,6 +29,7 @@ from tests.result_folders import write_run
 
 FIGURES = figures()
 DRAWN = [entry for entry in FIGURES if not entry.name.startswith("table")]
+MANY_PANELS = ("fig21",)
 LONG = [f"customer_complaints_of_2019_to_2024_in_region_{letter}" for letter in "abcdefghijkl"]
 
 
@@ -78,7 +79,15 @@ def pictures(entry: FigureEntry, data: FigureData) -> list[Picture]:
     return list(drawn)
 
 
-@pytest.mark.parametrize("entry", DRAWN, ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(
+            entry, marks=pytest.mark.slow if entry.name in MANY_PANELS else (), id=entry.name
+        )
+        for entry in DRAWN
+    ],
+)
 def test_drawn_twice_a_figure_is_the_same_byte_for_byte(
     small: FigureData, entry: FigureEntry
 ) -> None:
@@ -113,6 +122,7 @@ def test_figures_of_a_small_grid_have_the_width_of_columns(
             assert picture.caption.endswith(".")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", DRAWN, ids=lambda entry: entry.name)
 def test_24_layers_12_tasks_and_long_names_neither_overlap_nor_overflow(
     large: FigureData, entry: FigureEntry
