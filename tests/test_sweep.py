@@ -131,6 +131,7 @@ def test_what_a_sweep_writes_says_all_of_it(home: Path, done: tuple[Recorder, di
     assert json.loads((folder / "summary.json").read_text()) == done[1]
     again = parse_sweep((folder / "experiment.yaml").read_text(), "experiment.yaml", Path("/"))
     assert [cell.config for cell in again.cells] == [c.config for c in experiment(home).cells]
+    assert again.control == experiment(home).control
     jobs, about = read_plan(folder)
     assert about["name"] == "small"
     assert [job.artefact for job in jobs if job.kind == "train"]

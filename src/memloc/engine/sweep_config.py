@@ -385,7 +385,7 @@ class _Reader:
                 if not there:
                     raise ConfigError(f"it names no {key}", remedy=f"add `{key}:` with names")
             for key in ("tasks", "held_back"):
-                if key in tree:
+                if tree.get(key, []) != []:  # no task held back is the usual case
                     tree[key] = [self.placed_task(str(e)) for _, e in _entries(tree[key], key)]
             if isinstance(tree.get("auxiliary"), str):
                 tree["auxiliary"] = self.placed_task(tree["auxiliary"])
