@@ -41,6 +41,8 @@ from memloc.report.terminal import show_run
 from memloc.training.loop import TrainingFailed
 from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
 
+TASK = load_task(Data(task="reviews", limit=60))
+
 
 def config(folder: Path, **training) -> Run:
     return Run(
