@@ -569,7 +569,8 @@ def test_results_that_cannot_all_be_written_leave_the_old_ones(memloc, tmp_path:
 
 
 def test_an_odd_folder_name_is_printed_as_it_is(memloc, tiny_folder: Path) -> None:
-    code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--runs", "r[/x]")
+    code, out, err = memloc("run", "--model", tiny_folder, *QUICK, "--runs", "r[/x]",
+                            "--techniques", "swapping", "--no-explain")  # fmt: skip
     assert code == 0, err
     assert "Results: r[/x]/questions" in out
 

@@ -86,9 +86,11 @@ def test_failed_jobs_are_told_and_the_exit_code_is_1(
     assert "4 jobs failed or were left out for that; the same command tries only them again" in (
         " ".join(out.split())
     )
-    assert "memloc: θ_O: train on original labels (questions, tiny-bert) failed: training" in err
-    assert "(and 2 more like it)" in err
-    assert err.count("training.learning_rate: the loss became nan; lower it") == 3 + 1
+    assert (
+        "memloc: training.learning_rate: θ_O: train on original labels (questions, tiny-bert) "
+        "failed: the loss became nan; lower it (and 2 more like it)\n"
+    ) in err
+    assert err.count("failed: the loss became nan; lower it") == 3 + 1
     code, out, err = memloc("sweep", small, "--json")
     assert code == 1
     summary = json.loads(out)
