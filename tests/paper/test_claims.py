@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, permutations
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,36 @@ from memloc.paper.numbers import (
     TECHNIQUES_WEIGHTS,
 )
 from memloc.paper.verdicts import Evidence, Finding, judge
-from memloc.results.grid import read_grid
+from memloc.results.grid import Grid, read_grid
 from tests.result_folders import straight, write_run, write_twins
 
 TASKS = tuple("abcdefgh")
 CENTRES = np.linspace(0.36, 0.60, len(TASKS))
 
 
-def findings(runs: Path) -> dict[str, Finding]:
-    return {finding.claim.id: finding for finding in check_claims(read_grid(runs))}
+class Findings(Mapping[str, Finding]):
+    """By claim, each judged when it is looked at: all of them take seconds."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.claims = {claim.id: claim for claim in CLAIMS}
+        self.evidence = Evidence(grid)
+
+    def __getitem__(self, claim: str) -> Finding:
+        return judge(self.claims[claim], self.evidence)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.claims)
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+
+def findings(runs: Path) -> Findings:
+    return Findings(read_grid(runs))
 
 
 def verdict(runs: Path, claim: str) -> str:
-    """Of one claim, without judging all the others."""
-    [found] = [one for one in CLAIMS if one.id == claim]
-    return judge(found, Evidence(read_grid(runs))).verdict
+    return findings(runs)[claim].verdict
 
 
 def write_tasks(
@@ -526,10 +541,7 @@ def test_shifts_of_24_layers_are_told_in_layers_of_12(tmp_path: Path) -> None:
 
 def test_the_twin_is_found_from_either_group(tmp_path: Path) -> None:
     write_binarised(tmp_path, range(8), shift=-1)
-    one, other = (
-        {finding.claim.id: finding for finding in check_claims(read_grid(tmp_path, number))}
-        for number in (1, 2)
-    )
+    one, other = (Findings(read_grid(tmp_path, number)) for number in (1, 2))
     for claim in ("binarised-m-cog", "binarised-crossing-shift"):
         assert one[claim].measured == other[claim].measured
         assert one[claim].verdict == "holds"
