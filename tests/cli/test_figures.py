@@ -42,9 +42,14 @@ def test_files_are_written_and_what_is_skipped_has_a_reason(
     assert "**fig3-minilm**: Memorisation error of swapping and retraining for minilm" in captions
 
 
-def test_by_default_everything_is_drawn_as_pdf(memloc, runs: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "only", [("--only", "fig2,fig6,fig15,table1"), pytest.param((), marks=pytest.mark.slow)]
+)
+def test_by_default_everything_is_drawn_as_pdf(
+    only: tuple[str, ...], memloc, runs: Path, tmp_path: Path
+) -> None:
     write_control(runs, {"minilm": 6}, ("questions",))
-    code, out, err = memloc("figures", runs, "--out", "deep/figures")
+    code, out, err = memloc("figures", runs, "--out", "deep/figures", *only)
     assert (code, err) == (0, "")
     files = list((tmp_path / "deep" / "figures").iterdir())
     assert {file.suffix for file in files} == {".pdf", ".tex", ".md"}
