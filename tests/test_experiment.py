@@ -5,13 +5,33 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
+
 from memloc.api.experiments import run
 from memloc.config import Data, Engine, Model, Run, Training
+from memloc.engine.experiment import prepare
+from memloc.engine.input_cache import InputCache
 from memloc.engine.progress import LogLines, Progress
+from memloc.engine.store.store import Store
 from memloc.results.grid import read_grid
 from tests.result_folders import compare_binarised
 
 
+@pytest.mark.parametrize(("task", "same"), [("questions", False), ("reviews", True)])
+def test_binarising_is_for_tasks_of_several_classes(
+    task: str, same: bool, tiny_folder: Path, tmp_path: Path
+) -> None:
+    inputs, stream = InputCache(Store(tmp_path)), io.StringIO()
+    model = Model(name=str(tiny_folder))
+    data = [Data(task=task, limit=60, binarise=binarise) for binarise in (False, True)]
+    for one in data:
+        config = Run(data=one, model=model, techniques={"swapping": {}})
+        prepare(config, inputs, Progress(LogLines(stream)))
+    assert (inputs.data(data[0]) == inputs.data(data[1])) == same
+    assert stream.getvalue().count("has two classes anyway") == same
+
+
+@pytest.mark.slow
 def test_a_run_is_compared_with_its_binarised_twin_unless_it_has_two_classes_anyway(
     tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from memloc.engine.plan_file import read_plan
 from memloc.engine.progress import Silent
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import cell_names, select, shorten
-from memloc.engine.sweep_config import Sweep, parse_sweep
+from memloc.engine.sweep_config import Sweep, SweepCell, parse_sweep
 from memloc.report.sweep_terminal import show_sweep
 from memloc.training.loop import TrainingFailed
 from tests.engine.test_local import assert_same_tables
@@ -106,19 +106,31 @@ def test_trainings_that_grids_share_are_computed_once(done: tuple[Recorder, dict
     assert groups == {f"retraining ({task}, tiny-bert)" for task in ("questions", "reviews")}
 
 
-def test_a_sweep_gives_the_tables_of_single_runs(home: Path, done: tuple[Recorder, dict]) -> None:
+def assert_as_alone(cell: SweepCell, row: dict, elsewhere: Path) -> None:
+    alone = run(cell.config, Engine(runs=elsewhere, workers=1))
+    assert alone.folder.name == Path(row["folder"]).name
+    assert_same_tables(alone.folder, Path(row["folder"]))
+    settings = [(f / "settings.json").read_text() for f in (alone.folder, Path(row["folder"]))]
+    assert settings[0] == settings[1]
+    assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["techniques"].items()}
+    assert row["noisy_accuracy"] == alone.summary["memorised_share"]
+
+
+def test_a_sweep_gives_the_tables_of_a_single_run(
+    home: Path, done: tuple[Recorder, dict], tmp_path: Path
+) -> None:
+    assert_as_alone(experiment(home).cells[-1], done[1]["runs"][-1], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_sweep_gives_the_tables_of_all_its_runs_and_of_the_control_benchmark(
+    home: Path, done: tuple[Recorder, dict], tmp_path: Path
+) -> None:
     sweep, (_, summary) = experiment(home), done
-    elsewhere = home / "single"
     for cell, row in zip(sweep.cells, summary["runs"], strict=True):
-        alone = run(cell.config, Engine(runs=elsewhere, workers=1))
-        assert alone.folder.name == Path(row["folder"]).name
-        assert_same_tables(alone.folder, Path(row["folder"]))
-        settings = [(f / "settings.json").read_text() for f in (alone.folder, Path(row["folder"]))]
-        assert settings[0] == settings[1]
-        assert row["m_cog"] == {n: m["m_cog"] for n, m in alone.summary["techniques"].items()}
-        assert row["noisy_accuracy"] == alone.summary["memorised_share"]
+        assert_as_alone(cell, row, tmp_path)
     assert sweep.control is not None
-    alone = run_control(sweep.control, Engine(runs=elsewhere, workers=1))
+    alone = run_control(sweep.control, Engine(runs=tmp_path, workers=1))
     folder = Path(summary["control"]["folder"])
     assert alone.folder.name == folder.name
     for table in ("accuracy", "layers", "trainings", "attempts", "history"):
@@ -157,6 +169,7 @@ def test_models_in_folders_are_called_by_what_distinguishes_them() -> None:
     assert len(select(sweep, "rte-bert").cells) == 2
 
 
+@pytest.mark.slow
 def test_the_table_tells_models_of_the_same_name_apart(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from memloc.api.experiments import run
@@ -13,32 +14,50 @@ from memloc.techniques import all_tables
 from tests.docs.results_page import PAGE, page
 
 
-def test_tables_of_a_run_have_the_declared_columns_and_types(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
-    settings = Run(
-        data=Data(task="reviews", limit=80),
-        model=Model(name=str(tiny_folder)),
-        training=Training(epochs=2, learning_rate=1e-3, batch_size=32),
-        techniques={
-            **{name: {} for name in ("swapping", "patching", "shapley")},
-            "gradients": {"per_example": True},
-            "probing": {"epochs": 2, "select_after": 0, "seeds": 1},
-        },
-        windows={"sizes": [1]},
-        checkpoints=2,
-        generalisation={"splits": 2, "epochs": 1},
-    )
-    found = run(settings, Engine(runs=tmp_path, workers=1)).tables
+def assert_as_declared(found: dict[str, pd.DataFrame]) -> None:
     known = all_tables()
-    usual = {name for name, table in known.items() if "run" in table.of}
-    assert usual - {"retraining", "failures"} == set(found)
     for name, table in found.items():
         columns = known[name].columns_in("run")
         assert [c for c in columns if c in table] == table.columns.tolist()
         assert {c for c, column in columns.items() if not column.optional} <= set(table.columns)
         types = {c: str(kind) for c, kind in table.dtypes.items()}
         assert types == {c: columns[c].dtype for c in table.columns}, name
+
+
+def small_run(folder: Path) -> Run:
+    return Run(
+        data=Data(task="reviews", limit=80),
+        model=Model(name=str(folder)),
+        training=Training(epochs=2, learning_rate=1e-3, batch_size=32),
+        techniques={"swapping": {}, "gradients": {"per_example": True}},
+        windows={"sizes": [1]},
+    )
+
+
+def test_tables_of_a_run_have_the_declared_columns_and_types(
+    tiny_folder: Path, tmp_path: Path
+) -> None:
+    found = run(small_run(tiny_folder), Engine(runs=tmp_path, workers=1)).tables
+    assert {"layers", "windows", "examples", "gradients", "centroids"} <= set(found)
+    assert_as_declared(found)
+
+
+@pytest.mark.slow
+def test_all_tables_that_a_run_can_have_are_as_declared(tiny_folder: Path, tmp_path: Path) -> None:
+    settings = small_run(tiny_folder)
+    settings = settings.replace(
+        techniques={
+            **settings.techniques,
+            **{"patching": {}, "shapley": {}},
+            "probing": {"epochs": 2, "select_after": 0, "seeds": 1},
+        },
+        checkpoints=2,
+        generalisation={"splits": 2, "epochs": 1},
+    )
+    found = run(settings, Engine(runs=tmp_path, workers=1)).tables
+    usual = {name for name, table in all_tables().items() if "run" in table.of}
+    assert usual - {"retraining", "failures"} == set(found)
+    assert_as_declared(found)
 
 
 def test_a_table_with_other_columns_is_refused() -> None:

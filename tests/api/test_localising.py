@@ -19,6 +19,7 @@ from torch import nn
 
 import memloc
 from memloc.api.experiments import localise_folders
+from memloc.config import Engine
 from memloc.engine.complete import complete_localisation
 from memloc.engine.progress import Silent
 from memloc.errors import DataError, MemlocError, ModelError
@@ -83,7 +84,8 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
                 "training": {"epochs": 2},
                 **{"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}},
             }
-        )
+        ),
+        engine=Engine(workers=1),
     ).tables
     found = memloc.localise(**trained.both, pretrained=tmp_path / "pretrained", **QUICK)
     assert found.techniques == FOUR
@@ -274,7 +276,7 @@ def test_suspected_labels_are_enough(trained: Setup) -> None:
     answers = result.examples.drop_duplicates("example").set_index("example")["original_answer"]
     gold = trained.data.loc[answers.index, "gold"].map(lambda label: f"LABEL_{label}")
     assert (answers == gold).mean() > 0.9
-    with pytest.raises(MemlocError, match=r"^explain is not possible: suspects do not say"):
+    with pytest.raises(MemlocError, match=r"^explain True is not possible: suspects do not say"):
         memloc.localise(**given, explain=True)
 
 

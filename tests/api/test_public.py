@@ -61,6 +61,7 @@ def test_the_analyses_are_what_their_module_lists() -> None:
     assert own == set(memloc.analyses.__all__)
 
 
+@pytest.mark.slow
 def test_a_file_of_a_user_passes_strict_type_checks(tmp_path: Path) -> None:
     assert (ROOT / "py.typed").exists()
     right = """

@@ -221,7 +221,8 @@ def _explanations(
         there = Circumstances(found.context.examples, found.pooling)
         return possible_explanations(explain, there, techniques)
     if explain:
-        raise MemlocError(NO_OLD_CLASS, setting="explain")
+        remedy = "give original_label, or do not ask for explanations"
+        raise MemlocError(NO_OLD_CLASS, setting="explain", value=explain, remedy=remedy)
     return [], [NO_OLD_CLASS]
 
 
