@@ -117,7 +117,9 @@ def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
     known = {name: entry for entry in figures() for name in entry.names}
     for name in names:
         if name.lower() not in known:
-            raise MemlocError(f"there is no figure {name!r}", remedy=nearest(name, known))
+            all_of_them = f"choose one of: {', '.join(entry.name for entry in figures())}"
+            remedy = nearest(name, known) or all_of_them
+            raise MemlocError(f"there is no figure {name!r}", remedy=remedy)
     wanted = {known[name.lower()].name for name in names}
     return tuple(entry for entry in figures() if entry.name in wanted)
 
