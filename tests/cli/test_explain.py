@@ -44,6 +44,7 @@ def test_a_run_explains_itself_unless_told_not_to(memloc, tiny_folder: Path) -> 
     assert not list(Path("plain").glob("*/events.parquet"))
 
 
+@pytest.mark.slow
 def test_events_are_kept_per_seed(memloc, tiny_folder: Path) -> None:
     code, out, err = memloc(
         "run", "--model", tiny_folder, "--task", "topics", *QUICK, *SWAP, "--seeds", "1,2", "--json"
@@ -125,6 +126,7 @@ def test_generalisation_scores_come_from_models_of_halves(memloc, tiny_folder: P
     assert summary["scores"]["generalisation_score"] == summary["generalisation"]["score"]
 
 
+@pytest.mark.slow
 def test_half_splits_stop_when_the_score_is_certain_enough(memloc, tiny_folder: Path) -> None:
     command = (
         "run", "--model", tiny_folder, "--task", "topics", *QUICK, *SWAP, "--no-explain",

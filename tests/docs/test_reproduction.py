@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +21,19 @@ from tests.report.figure_folders import write_control, write_full_run
 MEGABYTES = 3
 
 
+def copy_figures(arguments: list[str], standalone_mode: bool) -> None:
+    """Instead of drawing them, which takes a minute."""
+    figures = Path(arguments[arguments.index("--out") + 1])
+    shutil.copytree(TABLES / "figures", figures)
+    (figures / "captions.md").touch()
+
+
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_page_and_its_figures_are_what_the_tables_give(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not drawn:
+        monkeypatch.setattr("memloc.cli.app", copy_figures)
     monkeypatch.chdir(tmp_path)
     assert write_page(tmp_path) == (DOCS / "reproduction.md").read_text(encoding="utf-8")
     made = {path.name for path in (tmp_path / "reproduction" / "figures").glob("*.png")}
