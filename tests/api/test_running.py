@@ -64,7 +64,7 @@ def test_a_script_of_the_api_alone_reproduces_the_command_exactly(
         *("--runs", "by_command"),
     )
     assert code == 0, err
-    (by_command,) = (f for f in (tmp_path / "by_command").iterdir() if f.name != "store")
+    (by_command,) = (tmp_path / "by_command").glob("questions-*")
     by_script = library.load(tmp_path / script.stdout.strip())
     same_tables(by_script, library.load(by_command))
     assert by_script.folder is not None
@@ -153,7 +153,9 @@ def test_unusable_arguments_are_refused_by_their_names(
     frame = pd.DataFrame({"text": ["a", "b"], "label": [1, None]})
     refuse("'label' in row 1 of task (rows count from 0) is missing", task=frame)
     refuse(
-        "task has no column 'txt'; did you mean 'text'?", task=frame, data={"text_column": "txt"}
+        "data.text_column: task has no column 'txt' (columns: text, label); did you mean 'text'?",
+        task=frame,
+        data={"text_column": "txt"},
     )
     refuse("label_column [1, 0] is not possible", task=frame, data={"label_column": [1, 0]})
     refuse("has a single example", task=frame.assign(label=[0, 1]))
