@@ -14,6 +14,7 @@ from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache
 from memloc.techniques.base import Context, TechniqueFailed
 from memloc.techniques.retraining import Retraining
+from memloc.training.loop import TrainingFailed
 from memloc.training.window_learner import WindowLearner, divide, retrain_window, tail_parameters
 from tests.conftest import labelled_rows
 from tests.oracles.retraining import retrain_window_plainly
@@ -233,7 +234,7 @@ def test_held_out_examples_are_clean_as_many_as_noisy_and_not_learned_from() -> 
     assert len(rows.evaluated) == 20
     assert set(rows.train) | set(rows.evaluated) == set(range(50))
     assert not set(rows.train) & set(rows.evaluated)
-    with pytest.raises(TechniqueFailed, match="10 clean and 40 noisy"):
+    with pytest.raises(TrainingFailed, match="10 clean and 40 noisy"):
         divide(~noisy, 1)
 
 
