@@ -118,7 +118,7 @@ BAD = [
     (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every -1.0 is not possible"),
     (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
-     "control: data.task 'up' is not possible: there is no such task"),
+     "control: auxiliary 'up' is not possible: there is no such task"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first]}",
      "control: probing is not possible: at least 10 noisy examples are needed"),
     (["sweep", "small.yaml"],
