@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from memloc import techniques
 from memloc.cli import UsageError, app
 from memloc.config import Settings
 from memloc.engine.sweep_config import parse_sweep
 from memloc.errors import MemlocError
-from memloc.techniques import Technique, register
 from tests.docs.pages import LANGUAGES, PAGES, ROOT, Block, Command, blocks_of, commands_of
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-class Spread(Technique):
+class Spread(techniques.Technique):
     """The technique of docs/your-technique.md."""
 
     name = "spread"
@@ -33,7 +33,12 @@ class Spread(Technique):
         power: float = 1.0
 
 
-register(Spread)
+@pytest.fixture(autouse=True)
+def _spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(techniques, "_registered", dict(techniques._registered))
+    techniques.register(Spread)
+
+
 ONE_OF_EACH = "models: [minilm]\ntasks: [questions]\n"
 
 
