@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from benchmarks.executor_overhead import measure
 @pytest.mark.slow
 def test_two_thousand_short_jobs_take_little_longer_than_they_must(tmp_path: Path) -> None:
     found = measure(2000, 0.01, tmp_path)
-    # Two workers with 5 ms for every 10 ms of work; this does not depend on who else is at work.
+    # Two workers with 5 ms for every 10 ms of work. Unlike the clock (`make bench`), processor time
+    # does not depend on who else is at work.
     assert found.processor_per_job < 0.005
-    if os.getloadavg()[0] < (os.cpu_count() or 1):  # otherwise the clock says little
-        assert found.ratio <= 1.5
