@@ -40,7 +40,7 @@ def test_every_block_of_the_page_runs(
         exec(compile("\n" * before + block, str(PAGE), "exec"), names)
         printed.append(capsys.readouterr().out.strip())
         # What the page says is printed is printed.
-        for said in re.findall(r"^ *print\(.*?\)  # (.*)$", block, flags=re.MULTILINE):
+        for said in re.findall(r"^ *print\(.*?\)(?:  |\n *)# (.*)$", block, flags=re.MULTILINE):
             assert said == printed[-1]
     assert printed[0].startswith("memloc result: minilm (6 layers) on questions, ")
     assert sorted(path.name for path in tmp_path.iterdir()) == [
