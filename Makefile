@@ -13,10 +13,10 @@ demo: $(DEMO)
 	$(BIN)/memloc run
 
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
 # Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
 faults: $(INSTALLED)

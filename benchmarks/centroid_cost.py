@@ -23,8 +23,8 @@ from memloc.models.load import load_classifier
 from memloc.models.names import resolve
 from memloc.techniques.base import Context
 from memloc.techniques.centroids import Centroids
-from memloc.training.learners import WholeModel
-from memloc.training.loop import train_epochs
+from memloc.training.learners import Learner
+from memloc.training.loop import Objective, train
 
 
 def main() -> None:
@@ -43,9 +43,9 @@ def main() -> None:
     models = [load_classifier(source, config, n_labels=len(task.labels), seed=s) for s in (1, 2)]
     encoded = encode(task.train, models[0].codec)
     training = Training(learning_rate=1e-4, batch_size=arguments.batch_size, epochs=2)
-    learner = WholeModel(models[0].blocks, encoded, encoded)
+    learner = Learner(models[0].blocks, encoded)
     labels = torch.from_numpy(task.train["label"].to_numpy(copy=True))
-    epochs = train_epochs(learner, labels, training, 0)
+    epochs = train([Objective(learner, labels, training)], 0)
     next(epochs)  # the first also sets up the optimiser
     epoch, _ = timed(lambda: next(epochs))
     epochs.close()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 
 WORKERS = 2
@@ -41,7 +41,7 @@ def measure(jobs: int, seconds: float, folder: Path) -> Overhead:
     before = _processor_time()
     started = time.perf_counter()
     with LocalExecutor(Store(folder / "store"), WORKERS) as executor:
-        outcome = executor.execute(naps, Silent())
+        outcome = executor.execute(naps, Progress())
         passed = time.perf_counter() - started
     if outcome.computed != jobs:
         raise RuntimeError(f"{outcome.computed} of {jobs} jobs were computed")

@@ -22,13 +22,15 @@ from benchmarks.subjects import PREFIX, Subject, block_size, timed, timed_in_tur
 from memloc.analysis.windows import Window, all_windows
 from memloc.config import Training
 from memloc.data.encode import encode, training_batches
-from memloc.models.states import StateCache, pooled_states
+from memloc.models.states import pooled_states
+from memloc.techniques.base import Context
 from memloc.techniques.gradients import clean_sample
 from memloc.techniques.probing import Probing
+from memloc.techniques.retraining import Retraining, divide, tail_parameters
 from memloc.techniques.swapping import swap_all_windows
 from memloc.training.gradients import Target, mean_gradient
-from memloc.training.learners import WholeModel
-from memloc.training.loop import train_epochs
+from memloc.training.learners import Learner
+from memloc.training.loop import Objective, train
 from memloc.training.probes import (
     epoch_orders,
     f1,
@@ -36,7 +38,6 @@ from memloc.training.probes import (
     split_examples,
     train_probes,
 )
-from memloc.training.window_learner import divide, retrain_window, tail_parameters
 
 MEASURED_WINDOWS = 7
 """Of retraining: enough for a mean, few enough for minutes."""
@@ -57,14 +58,15 @@ def swapping(subject: Subject) -> dict[str, Any]:
             memorised.blocks.model, original.blocks.model, PREFIX, subject.tokenizer, subject.texts
         )
     )
-    for window, predicted in zip(found.windows, found.predicted.tolist(), strict=True):
+    windows = all_windows(memorised.blocks.n_layers)
+    for window, predicted in zip(windows, found.predicted[1:].tolist(), strict=True):
         assert predicted == expected[tuple(window)], window
     passes = found.block_passes / found.batches
     return {
         "oracle_seconds": slow,
         "fast_seconds": fast,
         "block_passes": passes,
-        "block_passes_plain": memorised.blocks.n_layers * (len(found.windows) + 1),
+        "block_passes_plain": memorised.blocks.n_layers * len(found.predicted),
         "useful_flops": 2 * block_size(memorised.blocks) * subject.tokens * passes,
     }
 
@@ -78,7 +80,7 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
     """
     memorised, pretrained = subject.build(1).blocks, subject.build(2).blocks
     training = Training(learning_rate=1e-4, batch_size=8, epochs=epochs)
-    rows = divide(subject.table["noisy"].to_numpy(), 0)
+    train_rows, evaluated = divide(subject.table["noisy"].to_numpy(), 0)
     n_noisy = int(subject.table["noisy"].sum())
     n_layers = memorised.n_layers
 
@@ -89,24 +91,23 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
     middles = (np.arange(MEASURED_WINDOWS) + 0.5) * len(windows) / MEASURED_WINDOWS
     sample = sorted(windows[int(place)] for place in middles)
     scale = np.mean([units(w) for w in windows]) / np.mean([units(w) for w in sample])
-    cache = StateCache(memorised, subject.encoded, 2**30)
+    models = {"memorised": memorised, "pretrained": pretrained}
+    context = Context.of(subject.table, subject.encoded, models, training=training)
 
     def retrain(window: Window) -> Any:
-        return retrain_window(
-            memorised, pretrained, subject.encoded, subject.labels, rows, window, training, 0, cache
-        )  # fmt: skip
+        return Retraining(epochs=epochs).window(context, window, lambda _: None)
 
     def retrain_plainly(window: Window) -> Any:
         generator = np.random.default_rng(0)
-        n_batches = -(-len(rows.train) // 8)
+        n_batches = -(-len(train_rows) // 8)
         orders = [
-            [b.tolist() for b in np.array_split(generator.permutation(len(rows.train)), n_batches)]
+            [b.tolist() for b in np.array_split(generator.permutation(len(train_rows)), n_batches)]
             for _ in range(epochs)
         ]
         return retrain_window_plainly(
             memorised.model, pretrained.model, PREFIX, tuple(window), subject.tokenizer,
-            subject.texts, subject.labels.tolist(), rows.train.tolist(),
-            rows.evaluated[:n_noisy].tolist(), rows.evaluated[n_noisy:].tolist(),
+            subject.texts, subject.labels.tolist(), train_rows.tolist(),
+            evaluated[:n_noisy].tolist(), evaluated[n_noisy:].tolist(),
             tail_parameters(memorised, "norm+head"), orders, training.learning_rate, dropout=True,
         )  # fmt: skip
 
@@ -116,19 +117,19 @@ def retraining(subject: Subject, epochs: int = 5) -> dict[str, Any]:
     for window in sample:
         seconds, found = timed(lambda window=window: retrain(window))
         fast_all += seconds
-        passes += found.block_passes
+        passes += int(found["losses"]["block_passes"].iloc[0])
         if window in plain:
             seconds, (losses, _) = timed(lambda window=window: retrain_plainly(window))
             assert np.isfinite(losses).all()
             slow_each.append(seconds)
-    trained = int(subject.encoded.lengths[rows.train].sum()) * epochs
-    evaluations = epochs * (-(-len(rows.train) // 8) + -(-n_noisy // 8)) + -(-2 * n_noisy // 8)
+    trained = int(subject.encoded.lengths[train_rows].sum()) * epochs
+    evaluations = epochs * (-(-len(train_rows) // 8) + -(-n_noisy // 8)) + -(-2 * n_noisy // 8)
     return {
         "oracle_seconds": float(np.mean(slow_each)),
         "fast_seconds": float(fast_all / len(sample) * scale),
         "windows_measured": {"fast": len(sample), "oracle": len(plain)},
         "block_passes": passes / len(sample) * scale,
-        "block_passes_plain": n_layers * (epochs * -(-len(rows.train) // 8) + evaluations),
+        "block_passes_plain": n_layers * (epochs * -(-len(train_rows) // 8) + evaluations),
         "useful_flops": 2 * block_size(memorised) * trained * np.mean([units(w) for w in windows]),
     }
 
@@ -262,11 +263,11 @@ def _states_plainly(subject: Subject, model: Any) -> torch.Tensor:
 def fine_tuning(subject: Subject, epochs: int = 2) -> dict[str, Any]:
     """One epoch at batch 8; useful work is 6 × non-embedding parameters × real tokens."""
     model = subject.build(1).blocks
-    learner = WholeModel(model, subject.encoded, subject.encoded)
+    learner = Learner(model, subject.encoded)
     size = sum(parameter.numel() for parameter in learner.trainable().values())
     config = Training(learning_rate=1e-4, batch_size=8, epochs=epochs)
     seconds = []
-    epochs_of = train_epochs(learner, subject.labels, config, 0)
+    epochs_of = train([Objective(learner, subject.labels, config)], 0)
     while True:
         spent, losses = timed(lambda: next(epochs_of, None))
         if losses is None:

@@ -27,7 +27,7 @@ from transformers import BertConfig, BertForSequenceClassification
 from memloc.api.experiments import localise_folders
 from memloc.config import Engine, GivenData, Localisation
 from memloc.models.blocks import BlockModel
-from memloc.models.check import parameter_counts, swapping_bytes
+from memloc.models.load import parameter_counts, swapping_bytes
 
 ROLES = ("memorised", "original")
 
@@ -128,7 +128,8 @@ def localise(folder: Path, data: Path, low_memory: bool) -> dict[str, pd.DataFra
         techniques={"swapping": {}},
         explain=False,
     )
-    return localise_folders(config, engine=Engine(low_memory=low_memory)).tables
+    with tempfile.TemporaryDirectory() as aside:
+        return localise_folders(config, Path(aside), Engine(low_memory=low_memory)).tables
 
 
 def resident(which: str) -> int:

@@ -12,11 +12,10 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.engine.job import Job
+from memloc.engine.costs import speed_job
+from memloc.engine.job import Job, read_plan
 from memloc.engine.local import LocalExecutor
-from memloc.engine.plan import speed_job
-from memloc.engine.plan_file import read_plan
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import MANIFEST, Store
 
 STATES = {"original": "θ_O", "memorised": "θ_M", "frozen": "frozen model"}
@@ -39,7 +38,7 @@ def jobs_of(runs: Path, sweep: str) -> pd.DataFrame:
     """
     store = Store(runs / "store")
     folder = runs / "sweeps" / sweep
-    plans = [read_plan(folder, path.name)[0] for path in sorted(folder.glob("plan*.json.gz"))]
+    plans = [read_plan(path) for path in sorted(folder.glob("plan*.json.gz"))]
     jobs = list({job.artefact: job for plan in plans for job in plan}.values())
     longer = _lengths(jobs, store)
     rows = []
@@ -68,7 +67,7 @@ def _lengths(jobs: list[Job], store: Store) -> dict[str, dict[str, float]]:
         mine = [job for job in jobs if _model(job) == model]
         job = speed_job(mine[0], [job.needs["data"] for job in mine])
         with LocalExecutor(store, 1) as executor:
-            executor.execute([job], Silent())
+            executor.execute([job], Progress())
         found[model] = store.open(*job.artefact).json("speed.json")["longer"]
     return found
 

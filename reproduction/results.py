@@ -7,16 +7,8 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.correlation import correlate
-from memloc.paper.claims import check_claims
-from memloc.paper.numbers import (
-    MODELS_M_COG,
-    MODELS_WEIGHTS,
-    PAPER_LAYERS,
-    TASK_M_COG,
-    TECHNIQUES_M_COG,
-    TECHNIQUES_WEIGHTS,
-    mean_of,
-)
+from memloc.paper.claims import CLAIMS, check_claims
+from memloc.paper.measures import PAPER_LAYERS
 from memloc.paper.scorecard import scorecard_markdown
 from memloc.results.agreement import (
     IN_PRINT,
@@ -33,6 +25,8 @@ from reproduction.markdown import NOTHING, number, table, with_interval
 
 MODELS = ("minilm", "gte-small", "stories15m")
 """In the order of columns."""
+TASK_M_COG: dict[str, float] = CLAIMS["order-of-tasks"].arguments["paper"]
+"""Figure 7: the paper's M-CoG per task."""
 EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
 
 
@@ -223,9 +217,12 @@ def techniques(grid: Grid) -> str:
     found = found[found["kind"] == "techniques"]
     for one, other in dict.fromkeys(zip(found["one"], found["other"], strict=True)):
         cells = [f"{one} and {other}"]
-        for quantity, paper in ((M_COG, TECHNIQUES_M_COG), (LAYER_WEIGHTS, TECHNIQUES_WEIGHTS)):
-            theirs = paper.get((one, other), paper.get((other, one)))
-            cells += [number(theirs), *_row_of(found, one, other, quantity)]
+        for quantity, figure in ((M_COG, "fig8"), (LAYER_WEIGHTS, "fig9")):
+            claim = CLAIMS.get(f"{figure}-{one}-{other}") or CLAIMS.get(f"{figure}-{other}-{one}")
+            cells += [
+                number(None if claim is None else claim.number),
+                *_row_of(found, one, other, quantity),
+            ]
             if quantity == M_COG:
                 cells.append(_row_of(found, one, other, quantity, "within")[0])
         rows.append(cells)
@@ -242,7 +239,7 @@ def models(grid: Grid) -> str:
         for quantity in (M_COG, LAYER_WEIGHTS):
             cells += _row_of(found, one, other, quantity)
         rows.append(cells)
-    paper = [number(mean_of(MODELS_M_COG)), "", number(mean_of(MODELS_WEIGHTS)), ""]
+    paper = [number(CLAIMS["fig8-models"].number), "", number(CLAIMS["fig9-models"].number), ""]
     rows.append(["paper, mean over pairs", *paper])
     return table(["models", "M-CoG", "n", "layer weights", "n"], rows)
 

@@ -96,7 +96,8 @@ def write_run(
     ).model_dump(mode="json")
     for key, value in (settings or {}).items():
         _set(config, key.split("."), value)
-    tables = {"layers": _layers(weights, seeds), "costs": pd.DataFrame({"seconds": [seconds]})}
+    costs = pd.DataFrame({"seed": seeds[:1], "job": "memorised", "seconds": [seconds]})
+    tables = {"layers": _layers(weights, seeds), "costs": costs}
     if events is not None:
         tables["events"] = _events(events, seeds)
     if positions is not None:
@@ -284,15 +285,16 @@ def write_control(
         for cell, value in zip(cells, each, strict=True):
             choice_rows.append((*cell, norm, clean, frozen, 2, value))
     table = pd.DataFrame(weights, columns=[*CELL, "technique", "layer", "weight"])
-    table.to_parquet(folder / "layers.parquet", index=False)
+    table.assign(spread=0.0).to_parquet(folder / "layers.parquet", index=False)
     accuracy_table(table).to_parquet(folder / "accuracy.parquet", index=False)
     if choices is not None:
         columns = [*CELL, "norm", "subtract_clean", "divide_by_frozen", "k", "accuracy"]
         frame = pd.DataFrame(choice_rows, columns=columns)
         frame.to_parquet(folder / "gradient_choices.parquet", index=False)
-    settings = {"control": {"held_back": list(held_back), "tasks": list(tasks)}}
+    settings = {"control": {"tasks": list(tasks)}}
     (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "summary.json").write_text(json.dumps({"control_models": len(cells)}))
+    summary = {"control_models": len(cells), "held_back": list(held_back)}
+    (folder / "summary.json").write_text(json.dumps(summary))
     os.utime(folder / "summary.json", (written, written))
     return folder
 

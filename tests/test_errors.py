@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from memloc.errors import DataError, MemlocError, StoreError, nearest, suggest
+from memloc.errors import DataError, MemlocError, StoreError, nearest
 
 
 def test_an_error_may_be_just_a_sentence() -> None:
@@ -55,4 +55,3 @@ def test_a_wrong_name_has_a_suggestion() -> None:
     assert nearest("swaping", ["swapping", "probing"]) == "did you mean 'swapping'?"
     assert nearest("x", ["swapping", "probing"]) == "choose one of: swapping, probing"
     assert nearest("x", []) is None
-    assert suggest("x", []) == ""

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
@@ -14,6 +16,10 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from memloc.data.encode import TextCodec, encode
+from memloc.models.blocks import BlockModel
+from memloc.techniques.base import Context
 
 WORDS = [
     *("the", "a", "film", "was", "good", "bad", "very", "not", "who", "what", "where", "when"),
@@ -65,6 +71,20 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gemma2": {**_ROPE, "sliding_window": 4, "query_pre_attn_scalar": 8},
     "bloom": {"hidden_size": 32, "n_head": 4, "layers_name": "n_layer"},
 }
+
+DIFFERENT = ("bert", "gpt_neox", "llama", "modernbert")
+"""An encoder, a decoder with fused weights of attention, one with rotary positions, a late norm."""
+T5 = {"layers_name": "num_layers", "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4,
+      "dropout_rate": 0.0, "decoder_start_token_id": 0}  # fmt: skip
+"""An architecture that cannot start from a stored state."""
+
+
+def each(*architectures: str) -> list[Any]:
+    """Parameters of a test: these architectures or all, but only a few different ones are quick."""
+    return [
+        pytest.param(name, marks=() if name in DIFFERENT else pytest.mark.slow)
+        for name in architectures or ARCHITECTURES
+    ]
 
 
 def tiny_tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
@@ -119,3 +139,38 @@ def save_pair(folder: Path, architecture: str, **kwargs: Any) -> tuple[Path, Pat
         tiny_model(architecture, seed=seed, **kwargs).save_pretrained(path)
         tiny_tokenizer().save_pretrained(path)
     return paths
+
+
+def tiny_blocks(architecture: str, layers: int = 3, seed: int = 0, **changes: Any) -> BlockModel:
+    """The same as a `BlockModel`."""
+    if architecture == "t5":
+        model = tiny_model("t5", layers=layers, seed=seed, **{**T5, **changes})
+        return BlockModel(model, blocks="encoder.block")
+    return BlockModel(tiny_model(architecture, layers=layers, seed=seed, **changes))
+
+
+def prefix_of(model: BlockModel) -> str:
+    """The path of the layers in the whole model."""
+    return f"{model.model.base_model_prefix}.{model.stack_path}"
+
+
+def tiny_context(
+    architecture: str,
+    layers: int = 3,
+    roles: Sequence[str] = ("memorised", "original"),
+    n: int = 30,
+    changes: dict[str, Any] | None = None,
+    **settings: Any,
+) -> Context:
+    """What a technique may look at: a different random model in every role."""
+    from tests.conftest import labelled_rows
+
+    rows = labelled_rows(n)
+    rows["noisy"] = rows["label"] != rows["original_label"]
+    rows["example"] = np.arange(n) + 100
+    models: Any = {
+        role: tiny_blocks(architecture, layers, seed, **(changes or {}))
+        for seed, role in enumerate(roles)
+    }
+    encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
+    return Context.of(rows, encoded, models, **{"seed": 3, **settings})

@@ -20,10 +20,8 @@ from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
     from memloc.api import analyses
-    from memloc.api.in_memory import localise, prepare
-    from memloc.api.parts import fine_tune, perturb
+    from memloc.api.functions import fine_tune, localise, perturb, prepare, run
     from memloc.api.result import Result, load
-    from memloc.api.running import run
     from memloc.config import Data, Generalisation, Model, Training, Windows
     from memloc.models.blocks import BlockModel
     from memloc.techniques.base import Context, LocalisationResult
@@ -51,25 +49,15 @@ __all__ = [
     "run",
 ]
 
-_WHERE = {
-    "BlockModel": "memloc.models.blocks",
-    "Context": "memloc.techniques.base",
-    "Data": "memloc.config",
-    "Generalisation": "memloc.config",
-    "LocalisationResult": "memloc.techniques.base",
-    "Model": "memloc.config",
-    "Result": "memloc.api.result",
-    "Training": "memloc.config",
-    "Windows": "memloc.config",
-    "analyses": "memloc.api.analyses",
-    "fine_tune": "memloc.api.parts",
-    "load": "memloc.api.result",
-    "localise": "memloc.api.in_memory",
-    "perturb": "memloc.api.parts",
-    "prepare": "memloc.api.in_memory",
-    "run": "memloc.api.running",
+_MODULES = {
+    "memloc.api": ["analyses"],
+    "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
+    "memloc.api.result": ["Result", "load"],
+    "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
+    "memloc.models.blocks": ["BlockModel"],
+    "memloc.techniques.base": ["Context", "LocalisationResult"],
 }
-"""The module of each public name; a module has its own name as its last part."""
+_WHERE = {name: module for module, names in _MODULES.items() for name in names}
 
 
 if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
@@ -78,16 +66,13 @@ if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
         """Import a public name."""
         import importlib
 
-        if name not in _WHERE:
-            return _technique(name)
-        module = importlib.import_module(_WHERE[name])
-        found = module if module.__name__.endswith(f".{name}") else getattr(module, name)
-        globals()[name] = found
-        return found
-
-    def _technique(name: str) -> object:
-        """The class of a technique, also of one that another package brings."""
-        if name[:1].isupper():
+        if name in _WHERE:
+            module = importlib.import_module(_WHERE[name])
+            if not hasattr(module, name):  # it is a module itself
+                importlib.import_module(f"{_WHERE[name]}.{name}")
+            globals()[name] = getattr(module, name)
+            return globals()[name]
+        if name[:1].isupper():  # the class of a technique, perhaps of another package
             from memloc.techniques import classes
 
             if name in classes():

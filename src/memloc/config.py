@@ -15,6 +15,7 @@ import json
 import operator
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 from pydantic import (
     AfterValidator,
     BaseModel,
+    ByteSize,
     ConfigDict,
     Field,
     ValidationError,
@@ -31,7 +33,6 @@ from pydantic import (
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
 
 from memloc.errors import MISSING, nearest
 from memloc.errors import ConfigError as ConfigError
@@ -59,21 +60,28 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 # --- what a group of settings is ---------------------------------------------------------------
 
-
-@dataclass(frozen=True)
-class Flag:
-    """The short option of a setting; every setting also has a long one, `--training.epochs`.
-
-    Attributes:
-        name: With its dashes.
-        shown: Whether it stands on the help page of a command; `memloc settings` lists all.
-        former: Names it had in earlier versions, which still work.
-    """
-
-    name: str
-    shown: bool = True
-    former: tuple[str, ...] = ()
-
+WORDING = {
+    "missing": "it has to be given",
+    "too_short": "nothing is named",
+    "greater_than": "it has to be greater than {gt}",
+    "greater_than_equal": "it has to be at least {ge}",
+    "less_than": "it has to be less than {lt}",
+    "less_than_equal": "it has to be at most {le}",
+    "finite_number": "it has to be a finite number",
+    "int_from_float": "it has to be a whole number",
+    "int_type": "it has to be a whole number",
+    "float_type": "it has to be a number",
+    "literal_error": "it has to be {expected}",
+    "string_type": "it has to be a text",
+    "path_type": "it has to be a path",
+    "byte_size": "it is not a size such as 500MB or 2GB",
+    "byte_size_unit": "it is not a size such as 500MB or 2GB",
+    "bool_parsing": "it has to be true or false",
+    "bool_type": "it has to be true or false",
+    "dict_type": "its settings have to be a mapping",
+    "model_type": "its settings have to be a mapping",
+}
+"""What pydantic's complaints are called here."""
 
 _inside: ContextVar[bool] = ContextVar("inside", default=False)
 
@@ -103,33 +111,15 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        """Lists may be texts with commas, or single values; numbers are numbers.
-
-        Numbers are neither `yes`, which YAML takes for true, nor texts.
-        """
+        """Lists may be texts with commas, or single values; numbers are numbers."""
         annotation = cls.model_fields[str(info.field_name)].annotation
         kinds = kinds_of(annotation)
         if is_list(annotation) and value is not None:
             value = _as_list(value, kinds)
-        values = list(value) if isinstance(value, list | tuple) else [value]
         if kinds & {int, float} and not kinds & {bool, str}:
-            if any(isinstance(each, bool | str) for each in values):
-                kind = "number" if float in kinds else "integer"
-                raise PydanticCustomError(
-                    "number", "Input should be a valid {kind}", {"kind": kind}
-                )
-            values = [_plain(each) for each in values]
-            return values if isinstance(value, list | tuple) else values[0]
+            several = isinstance(value, list | tuple)
+            return [_number(each, kinds) for each in value] if several else _number(value, kinds)
         return value
-
-    @classmethod
-    def make(cls, **values: Any) -> Self:
-        """Construct from values of any type.
-
-        Raises:
-            ConfigError: If one is not possible.
-        """
-        return cls(**values)
 
     def replace(self, **values: Any) -> Self:
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
@@ -141,35 +131,64 @@ class Settings(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
+def setting(default: Any, help: str, **limits: Any) -> Any:
+    """The field of a setting, which has a long option such as `--training.warmup`.
+
+    Args:
+        default: Its default; `...` if it has to be given.
+        help: What it is for, in a line.
+        **limits: As of pydantic's `Field`.
+    """
+    return Field(default, description=help, **limits)
+
+
+def option(
+    default: Any, help: str, *, name: str | None = None, shown: bool = True, **limits: Any
+) -> Any:
+    """The field of a setting that also has a short option.
+
+    Args:
+        default: As of `setting`.
+        help: As of `setting`.
+        name: Its short option, if it is not the name of the field: `--epochs`.
+        shown: Whether the short option is on the help page; `memloc settings` lists all.
+        **limits: As of `setting`.
+    """
+    return setting(default, help, json_schema_extra={"option": name, "shown": shown}, **limits)
+
+
+def rare(default: Any, help: str, **more: Any) -> Any:
+    """The field of a setting whose short option is not on the help page."""
+    return option(default, help, shown=False, **more)
+
+
 def _as_config_error(group: type[Settings], error: ValidationError) -> ConfigError:
     """The first of pydantic's complaints."""
     first = error.errors(include_url=False)[0]
+    kind = first["type"]
     path: list[str] = []
-    shape: type[Settings] | None = group
     names: list[str] = []
+    annotation: Any = group
     for part in first["loc"]:
-        names = [] if shape is None else list(shape.model_fields)
-        if shape is not None and part in shape.model_fields:
+        inner = group_in(annotation)
+        names = [] if inner is None else list(inner.model_fields)
+        if inner is not None and part in names:
             path.append(str(part))
-            annotation = shape.model_fields[str(part)].annotation
-            shape = group_in(annotation)
-            mapping = get_origin(annotation) is dict
-        elif isinstance(part, int) and shape is not None:
+            annotation = inner.model_fields[str(part)].annotation
+        elif isinstance(part, int) and inner is not None:
             path[-1] += f"[{part}]"
-        elif first["type"] == "extra_forbidden" or (mapping and part != "[key]"):
+        elif kind == "extra_forbidden" or (get_origin(annotation) is dict and part != "[key]"):
             path.append(str(part))
-    setting = ".".join(path) or None
-    if first["type"] == "extra_forbidden":
+    where = ".".join(path) or None
+    if kind == "extra_forbidden":
         remedy = nearest(path[-1], names)
-        return ConfigError("there is no such setting", setting=setting, remedy=remedy)
-    if first["type"] == "missing":
-        return ConfigError("it has to be given", setting=setting)
-    if first["type"] == "too_short":
-        return ConfigError("nothing is named", setting=setting, remedy="name at least one")
-    problem = first["msg"][0].lower() + first["msg"][1:]
-    if first["type"] == "value_error":  # of a validator here, not of pydantic
-        problem = str(first["ctx"]["error"])
-    return ConfigError(problem, setting=setting, value=first["input"] if setting else MISSING)
+        return ConfigError("there is no such setting", setting=where, remedy=remedy)
+    context = first.get("ctx", {})
+    problem = str(context["error"]) if kind == "value_error" else first["msg"]
+    if kind in WORDING:
+        problem = WORDING[kind].format(**context)
+    nothing = where is None or kind in ("missing", "too_short")
+    return ConfigError(problem, setting=where, value=MISSING if nothing else first["input"])
 
 
 def kinds_of(annotation: Any) -> set[Any]:
@@ -179,7 +198,7 @@ def kinds_of(annotation: Any) -> set[Any]:
     parts = get_args(annotation)
     if not parts:
         return {str if isinstance(annotation, str) else annotation}
-    return set().union(*map(kinds_of, parts))
+    return set().union(*map(kinds_of, parts)) - {...}
 
 
 def _alternatives(annotation: Any) -> tuple[Any, ...]:
@@ -202,8 +221,11 @@ def group_in(annotation: Any) -> type[Settings] | None:
     return None
 
 
-def _plain(value: Any) -> Any:
-    """A whole number of Python, also for those of numpy."""
+def _number(value: Any, kinds: set[Any]) -> Any:
+    """A number of Python, also for those of numpy; neither a text nor `yes`, YAML's true."""
+    if isinstance(value, bool | str):
+        whole = "" if float in kinds else "whole "
+        raise ValueError(f"it has to be a {whole}number")
     try:
         return operator.index(value)
     except TypeError:
@@ -216,10 +238,10 @@ def _as_list(value: Any, kinds: set[Any]) -> Any:
         if int in kinds and str not in kinds:
             return _ranges(parts)
         return tuple(dict.fromkeys(part for part in parts if part))
-    if isinstance(value, list | tuple | dict | set | BaseModel):
-        return (value,) if isinstance(value, BaseModel) else value
+    if isinstance(value, list | tuple | dict | set):
+        return value
     try:
-        return tuple(value)
+        return (value,) if isinstance(value, BaseModel) else tuple(value)
     except TypeError:
         return (value,)
 
@@ -240,6 +262,11 @@ def _ranges(parts: list[str]) -> tuple[int, ...]:
 
 # --- settings as a tree, and as words on the command line --------------------------------------
 
+_MEANINGS = {
+    **{"none": None, "null": None, "true": True, "yes": True, "on": True},
+    **{"false": False, "no": False, "off": False},
+}
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -249,9 +276,18 @@ class Setting:
     field: FieldInfo
 
     @property
-    def flag(self) -> Flag | None:
+    def option(self) -> str | None:
         """Its short option."""
-        return next((each for each in self.field.metadata if isinstance(each, Flag)), None)
+        extra = self.field.json_schema_extra
+        if not isinstance(extra, dict) or "option" not in extra:
+            return None
+        return str(extra["option"] or f"--{self.path.rpartition('.')[2].replace('_', '-')}")
+
+    @property
+    def shown(self) -> bool:
+        """Whether the short option is on the help page."""
+        extra = self.field.json_schema_extra
+        return isinstance(extra, dict) and bool(extra.get("shown"))
 
     @property
     def help(self) -> str:
@@ -261,60 +297,41 @@ class Setting:
     @property
     def default(self) -> Any:
         """Its default; `MISSING` if it has to be given."""
-        return MISSING if self.field.is_required() else self.field.get_default()
+        return self.field.default
 
     @property
     def is_switch(self) -> bool:
         """Whether it is on or off; a group is, if it may be left out."""
-        return kinds_of(self.field.annotation) <= {bool, type(None)} or self.is_optional_group
-
-    @property
-    def is_optional_group(self) -> bool:
-        """Whether it is a group that may be left out."""
-        return group_in(self.field.annotation) is not None
+        annotation = self.field.annotation
+        return group_in(annotation) is not None or kinds_of(annotation) <= {bool, type(None)}
 
     @property
     def type_words(self) -> str:
         """What values it takes: a choice, or the kind of value."""
         annotation = self.field.annotation
-        choices = [
-            str(choice)
-            for one in _alternatives(annotation)
-            if get_origin(one) is Literal
-            for choice in get_args(one)
-        ]
-        kinds = kinds_of(annotation)
-        words = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
-        found = [word for kind, word in words.items() if kind in kinds]
-        if float in kinds and int in kinds:
-            found.remove("INTEGER")
-        kind = "|".join([*found, *choices]) or "TEXT"
         if get_origin(annotation) is dict:
             return "NAME,..."
+        kinds = kinds_of(annotation)
+        names = {bool: "true|false", float: "NUMBER", int: "INTEGER", Path: "PATH"}
+        found = [name for kind, name in names.items() if kind in kinds]
+        for one in _alternatives(annotation):
+            found += map(str, get_args(one)) if get_origin(one) is Literal else ()
+        kind = "|".join(found) or "TEXT"
         return f"{kind},..." if is_list(annotation) else kind
 
     def read(self, text: str) -> Any:
         """The value that a text on the command line means; what it cannot mean stays a text."""
         annotation, word = self.field.annotation, text.strip()
-        kinds = kinds_of(annotation)
-        optional = type(None) in kinds and (str not in kinds or self.default is not None)
-        if optional and word.lower() in ("none", "null"):
-            return None
-        if self.is_switch and word.lower() in ("true", "yes", "on", "false", "no", "off"):
-            return word.lower() in ("true", "yes", "on")
-        if word[:1] in ("[", "{") and (is_list(annotation) or not kinds & {str, Path}):
-            try:
-                return json.loads(word)
-            except json.JSONDecodeError:
-                return text
-        if is_list(annotation):
-            return text
-        for number in (int, float):
-            if number in kinds:
-                try:
-                    return number(word)
-                except ValueError:
-                    continue
+        kinds, several = kinds_of(annotation), is_list(annotation)
+        if kinds <= {str, Path, type(None)} and not (several and word.startswith("[")):
+            # A column may be called none.
+            may_be_none = type(None) in kinds and self.default is not None
+            return None if may_be_none and word.lower() in ("none", "null") else text
+        if word.lower() in _MEANINGS:
+            return _MEANINGS[word.lower()]
+        for parse in (int, float, json.loads):
+            with suppress(ValueError):
+                return parse(word)
         return text
 
 
@@ -340,8 +357,7 @@ def write_value(value: Any) -> str:
     if isinstance(value, list | tuple):
         texts = [str(each) for each in value]
         plain = all(t and t == t.strip() and "," not in t and t[0] not in "[{" for t in texts)
-        simple = all(isinstance(each, int | float | str) for each in value)
-        if plain and simple and texts and not any(isinstance(each, bool) for each in value):
+        if texts and plain and all(type(each) in (int, float, str) for each in value):
             return ",".join(texts)
         return json.dumps(list(value), ensure_ascii=False, default=str)
     return str(value)
@@ -384,264 +400,182 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]
 class Columns(Settings):
     """Which columns of a file hold what; by default they are found by their names."""
 
-    text_column: Annotated[str | None, Flag("--text-column")] = Field(
-        None, description="Column with the text."
-    )
-    pair_column: Annotated[str | None, Flag("--pair-column", shown=False)] = Field(
-        None, description="Column with a second text."
-    )
-    label_column: Annotated[str | None, Flag("--label-column")] = Field(
-        None, description="Column with the label."
-    )
-    original_label_column: Annotated[str | None, Flag("--original-label-column")] = Field(
-        None, description="Column with the correct labels, if the label noise is known."
-    )
+    text_column: str | None = option(None, "Column with the text.")
+    pair_column: str | None = rare(None, "Column with a second text.")
+    label_column: str | None = option(None, "Column with the label.")
+    original_label_column: str | None = option(None, "Column with the correct labels, if known.")
 
 
 class Data(Columns):
     """Which examples, and which of their labels are flipped (section 3)."""
 
-    task: Annotated[str, Flag("--task")] = Field(
-        "questions", description="A name from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file."
-    )
-    data_dir: Annotated[Path | None, Flag("--data-dir")] = Field(
-        None, description="Folder with local copies of the paper's tasks."
-    )
-    validation: Annotated[Path | None, Flag("--validation", shown=False)] = Field(
-        None, description="File with validation examples; else a fifth of the task is set aside."
-    )
-    limit: Annotated[int | None, Flag("--limit")] = Field(
-        None, ge=1, description="Training examples to use (stratified)."
-    )
-    binarise: Annotated[bool, Flag("--binarise", shown=False)] = Field(
-        False, description="Keep only the two most frequent classes (appendix C)."
-    )
-    noise: Annotated[float, Flag("--noise")] = Field(
-        0.15, gt=0, lt=1, description="Share of the labels of each class to flip."
-    )
-    seed: Annotated[int, Flag("--data-seed", shown=False)] = Field(
-        1, ge=0, description="Decides whose label flips; the same for all model seeds."
-    )
+    task: str = option("questions", "A name from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.")
+    data_dir: Path | None = option(None, "Folder with local copies of the paper's tasks.")
+    validation: Path | None = rare(None, "File with validation examples (default: a fifth).")
+    limit: int | None = option(None, "Training examples to use (stratified).", ge=1)
+    binarise: bool = rare(False, "Keep only the two most frequent classes (appendix C).")
+    noise: float = option(0.15, "Share of the labels of each class to flip.", gt=0, lt=1)
+    seed: int = rare(1, "Decides whose label flips in all model seeds.", name="--data-seed", ge=0)
 
 
 class GivenData(Columns):
     """The examples that given models were trained on."""
 
-    file: Annotated[Path, Flag("--data")] = Field(
-        description="File with text, label (as trained), original_label; text_pair for pairs."
+    file: Path = option(
+        ...,
+        "File with text, label (as trained), original_label; text_pair for pairs.",
+        name="--data",
     )
 
 
 class Training(Settings):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
-    epochs: Annotated[int, Flag("--epochs")] = Field(
-        50, ge=1, le=MOST_EPOCHS, description="Passes over the data."
-    )
-    learning_rate: Annotated[float, Flag("--learning-rate")] = Field(
-        1e-5, gt=0, description="Peak learning rate."
-    )
-    batch_size: Annotated[int, Flag("--batch-size")] = Field(
-        8, ge=1, description="Examples per step."
-    )
-    micro_batch_size: Annotated[int | None, Flag("--micro-batch-size", shown=False)] = Field(
-        None, ge=1, description="Examples per forward pass; gradients accumulate to batch_size."
-    )
-    warmup: float = Field(
-        0.1, ge=0, lt=1, description="Share of the steps in which the learning rate rises."
-    )
-    weight_decay: float = Field(0.01, ge=0, description="Weight decay of AdamW.")
-    clip_norm: float = Field(1.0, gt=0, description="Gradients with a larger norm are clipped.")
-    memorised_at: float = Field(0.993, gt=0, le=1, description="Training accuracy that marks θ_M1.")
-    max_tokens: Annotated[int, Flag("--max-tokens", shown=False)] = Field(
-        512, ge=4, description="Longer texts are cut."
-    )
-    dtype: Annotated[Dtype, Flag("--dtype", shown=False)] = Field(
-        "float32", description="Of matrix products; weights stay float32."
-    )
+    epochs: int = option(50, "Passes over the data.", ge=1, le=MOST_EPOCHS)
+    learning_rate: float = option(1e-5, "Peak learning rate.", gt=0)
+    batch_size: int = option(8, "Examples per step.", ge=1)
+    micro_batch_size: int | None = rare(None, "Examples per forward pass, if not all.", ge=1)
+    warmup: float = setting(0.1, "Share of the steps in which the learning rate rises.", ge=0, lt=1)
+    weight_decay: float = setting(0.01, "Weight decay of AdamW.", ge=0)
+    clip_norm: float = setting(1.0, "Gradients with a larger norm are clipped.", gt=0)
+    memorised_at: float = setting(0.993, "Training accuracy that marks θ_M1.", gt=0, le=1)
+    max_tokens: int = rare(512, "Longer texts are cut.", ge=4)
+    dtype: Dtype = rare("float32", "Of matrix products; weights stay float32.")
 
 
 class Reading(Settings):
     """How a classifier is read."""
 
-    blocks: Annotated[str | None, Flag("--blocks", shown=False)] = Field(
-        None, description="Path of the layer stack in the model, if it is ambiguous."
-    )
-    pair_format: Annotated[PairFormat, Flag("--pairs", shown=False)] = Field(
+    blocks: str | None = rare(None, "Path of the layer stack in the model, if it is ambiguous.")
+    pair_format: PairFormat = rare(
         "joined",
-        description="joined: both texts as one with a separator (the paper); native: the "
-        "tokeniser's way of encoding a pair.",
+        "joined: both texts as one, with a separator (the paper); native: as the tokeniser does.",
+        name="--pairs",
     )
-    trust_remote_code: Annotated[bool, Flag("--trust-remote-code", shown=False)] = Field(
-        False, description="Run code that a hub model brings along."
-    )
+    trust_remote_code: bool = rare(False, "Run code that a hub model brings along.")
 
 
 class Model(Reading):
     """Which classifier, and how to read it."""
 
-    name: Annotated[str, Flag("--model")] = Field(
-        "minilm", description="A name from `memloc models list`, a hub name, or a directory."
+    name: str = option(
+        "minilm", "A name from `memloc models list`, a hub name, or a directory.", name="--model"
     )
 
 
 class GivenReading(Reading):
     """How given models are read."""
 
-    pair_format: Annotated[PairFormat, Flag("--pairs", shown=False)] = Field(
+    pair_format: PairFormat = rare(
         "native",
-        description="native: the tokeniser's way of encoding a pair; joined: both texts as one "
-        "with a separator (the paper).",
+        "native: pairs as the tokeniser does; joined: both texts as one, with a separator.",
+        name="--pairs",
     )
 
 
 class Windows(Settings):
     """Windows of consecutive layers, for the techniques that change them."""
 
-    sizes: Annotated[tuple[Annotated[int, Field(ge=1)], ...] | None, Flag("--window-sizes")] = (
-        Field(
-            None,
-            min_length=1,
-            description="Sizes of the windows to change, such as 1-3,6 (default: all); the full "
-            "one is always among them.",
-        )
+    sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = option(
+        None,
+        "Sizes of windows, such as 1-3,6 (default: all); the full window is always included.",
+        name="--window-sizes",
+        min_length=1,
     )
-    unit: Annotated[Unit, Flag("--unit")] = Field(
-        "layer", description="What of a layer is changed: all of it, or one of its parts."
-    )
+    unit: Unit = option("layer", "What of a layer is changed: all of it, or one of its parts.")
 
 
 TechniqueSettings = dict[str, dict[str, Any]]
 """Techniques by name, in their order, with those of their settings that were given. Explanations
 may be among them for their settings."""
-TECHNIQUES_FLAG = Flag("--techniques", former=("--methods",))
 
 
 class Generalisation(Settings):
     """Generalisation scores (section 5): models of random halves of the training data."""
 
-    splits: int = Field(30, ge=2, description="Random halves.")
-    epochs: int = Field(10, ge=1, le=MOST_EPOCHS, description="Passes over each half.")
-    learning_rate: float | None = Field(
-        None,
-        gt=0,
-        description="Default: the paper's 3e-5, or that of the fine-tuning if it is higher.",
+    splits: int = setting(30, "Random halves.", ge=2)
+    epochs: int = setting(10, "Passes over each half.", ge=1, le=MOST_EPOCHS)
+    learning_rate: float | None = setting(
+        None, "Default: the paper's 3e-5, or that of the fine-tuning if it is higher.", gt=0
     )
-    standard_error: float | None = Field(
-        None, gt=0, lt=1, description="No more halves once that of the task score is below this."
+    standard_error: float | None = setting(
+        None, "No more halves once that of the task score is below this.", gt=0, lt=1
     )
 
 
 class Control(Settings):
     """The control setup (section 3.2): memorisation hidden in known layers."""
 
-    auxiliary_rate: Annotated[float | None, Flag("--aux-rate")] = Field(
+    auxiliary_rate: float | None = option(
         None,
+        "Learning rate of the auxiliary task (default: half of the main task's, as in the paper).",
+        name="--aux-rate",
         gt=0,
-        description="Learning rate of the auxiliary task (default: half of the main task's, as in "
-        "the paper).",
     )
-    learned_at: float = Field(
-        0.99, gt=0, lt=1, description="Training accuracy above which the main task is learned."
-    )
-    attempts: int = Field(3, ge=1, description="Trainings at rising rates until it is learned.")
-    rate_factor: float = Field(
-        2.0, gt=1, description="How much the rate rises from one attempt to the next."
-    )
+    learned_at: float = setting(0.99, "Accuracy above which the task is learned.", gt=0, lt=1)
+    attempts: int = setting(3, "Trainings at rising rates until it is learned.", ge=1)
+    rate_factor: float = setting(2.0, "How much the rate rises from one attempt to the next.", gt=1)
 
 
 PAPER_SPLIT_RATE = 3e-5
 
 
-class Engine(Settings):
-    """Where results go and how jobs run here; without influence on what is found."""
+class Workers(Settings):
+    """How jobs run; without influence on what is found."""
 
-    runs: Annotated[Path, Flag("--runs")] = Field(
-        Path("runs"), description="Folder for the store and the results."
+    workers: int | None = option(
+        None, "Processes, each with one thread (default: cores).", ge=1, le=100_000
     )
-    workers: Annotated[int | None, Flag("--workers")] = Field(
-        None, ge=1, le=100_000, description="Processes, each with one thread (default: cores)."
+    cache_memory: ByteSize | None = rare(
+        None, "States a process keeps in memory, such as 500MB (default: 1GB); more go to a file."
     )
-    cache_memory: Annotated[int | None, Flag("--cache-memory", shown=False)] = Field(
-        None,
-        ge=0,
-        lt=2**60,
-        description="States a process keeps in memory, such as 500MB (default: 1GB); more go to a "
-        "file.",
-    )
-    low_memory: Annotated[bool, Flag("--low-memory", shown=False)] = Field(
-        False, description="Layers of θ_O stay in a file until they are needed; same results."
-    )
+    low_memory: bool = rare(False, "Layers of θ_O stay in a file until needed; same results.")
 
-    @field_validator("cache_memory", mode="before")
-    @classmethod
-    def _read_bytes(cls, value: Any) -> Any:
-        return parse_bytes(value) if isinstance(value, str) else value
+
+class Engine(Workers):
+    """Where results go and how jobs run here."""
+
+    runs: Path = option(Path("runs"), "Folder for the store and the results.")
 
 
 class Resources(Settings):
     """What one job of a kind occupies."""
 
     cpus: float = Field(1, gt=0)
-    gpus: float = Field(0, ge=0, description="A fraction lets several jobs share a GPU.")
+    gpus: float = setting(0, "A fraction lets several jobs share a GPU.", ge=0)
 
 
 class Ray(Settings):
     """Jobs as tasks of a Ray cluster."""
 
-    address: str | None = Field(
-        None, description="Of an existing cluster, or `auto`; None starts one on this machine."
-    )
-    resources: dict[str, Resources] = Field(
+    address: str | None = setting(None, "Of a cluster, or `auto` (default: one starts here).")
+    resources: dict[str, Resources] = setting(
         {},
-        description="By kind of job (train, window, …); `default` is for all others. Without it, a "
-        "job occupies a core, and a GPU if it computes on one.",
+        "By kind of job (train, window, …) or `default` (a core, and a GPU if it computes on one).",
     )
 
 
 class Slurm(Settings):
     """Workers as jobs of a Slurm array, each of which takes jobs until none are left."""
 
-    cluster: Literal["slurm", "local"] = Field(
-        "slurm", description="local: processes of this machine, to try out settings without Slurm."
-    )
-    workers: int = Field(16, ge=1, le=100_000, description="Workers in the array.")
-    at_once: int | None = Field(None, ge=1, description="Cap on workers that run in parallel.")
-    minutes: int = Field(240, ge=1, description="Time limit of a worker; it is requeued then.")
-    cpus: int = Field(
-        1, ge=1, description="Of a worker; without GPUs it does as many jobs at a time."
-    )
-    gpus: int = Field(
-        0, ge=0, description="Of a worker; with several it does as many jobs at a time."
-    )
-    memory_gb: float = Field(16, gt=0, description="Of a worker.")
+    workers: int = setting(16, "Workers in the array.", ge=1, le=100_000)
+    at_once: int | None = setting(None, "Cap on workers that run in parallel.", ge=1)
+    minutes: int = setting(240, "Time limit of a worker; it is requeued then.", ge=1)
+    cpus: int = setting(1, "Of a worker; without GPUs it does as many jobs at a time.", ge=1)
+    gpus: int = setting(0, "Of a worker; with several it does as many jobs at a time.", ge=0)
+    memory_gb: float = setting(16, "Of a worker.", gt=0)
     partition: str | None = None
-    requeues: int = Field(20, ge=0, description="How often a worker comes back after a time-out.")
-    setup: tuple[str, ...] = Field((), description="Shell lines that run before a worker.")
-    options: dict[str, Any] = Field(
-        {}, description="Further options of sbatch by their long names, such as account."
-    )
+    requeues: int = setting(20, "How often a worker comes back after a time-out.", ge=0)
+    setup: tuple[str, ...] = setting((), "Shell lines that run before a worker.")
+    options: dict[str, Any] = setting({}, "Further options of sbatch, such as account.")
 
 
-class Execution(Settings):
+class Execution(Workers):
     """The `execution` part of an experiment."""
 
     executor: ExecutorName = "local"
-    workers: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="Of `local`: processes; None: one per core, or one per GPU. Of `ray`: at most "
-        "so many; None: as many as fit. Slurm has its own.",
-    )
     device: Device = "auto"
-    save_every: float = Field(
-        10.0, gt=0, description="Minutes between two saved states of a running training."
-    )
-    cache_memory: int | None = Field(
-        None, ge=0, description="Bytes of states a process keeps in memory; more go to a file."
-    )
-    low_memory: bool = False
+    save_every: float = setting(10.0, "Minutes between two saved states of a training.", gt=0)
     ray: Ray = Ray()
     slurm: Slurm = Slurm()
 
@@ -655,23 +589,6 @@ class Execution(Settings):
         }
 
 
-def parse_bytes(text: str) -> int:
-    """`500MB` or `2GB` as bytes.
-
-    Raises:
-        ValueError: If it is something else.
-    """
-    units = {"KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
-    number, unit = text.strip()[:-2].strip(), text.strip()[-2:].upper()
-    try:
-        size = float(number) * units[unit]
-        if not 0 <= size < 2**60:
-            raise ValueError(text)
-    except (KeyError, ValueError):
-        raise ValueError("it is not a size such as 500MB or 2GB") from None
-    return int(size)
-
-
 def _check_different(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(set(seeds)) < len(seeds):
         raise ValueError("a seed is named twice; leave one of them out")
@@ -680,19 +597,20 @@ def _check_different(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 Seeds = Annotated[
     tuple[Seed, ...],
-    Field(min_length=1, description="Model seeds, such as 1,2,3 or 1-5."),
+    option(..., "Model seeds, such as 1,2,3 or 1-5.", min_length=1),
     AfterValidator(_check_different),
-    Flag("--seeds"),
+]
+PossibleTechniques = Annotated[
+    TechniqueSettings,
+    option(..., "Names from `memloc techniques` (default: all that the models allow)."),
 ]
 Explain = Annotated[
     bool | None,
-    Field(
-        description="Follow noisy examples through the layers (default: as far as model and data "
-        "allow)."
+    option(
+        ..., "Follow noisy examples through the layers (default: as far as model and data allow)."
     ),
-    Flag("--explain"),
 ]
-DeviceSetting = Annotated[Device, Field(description="Where to compute."), Flag("--device")]
+DeviceSetting = Annotated[Device, option(..., "Where to compute.")]
 
 
 class Run(Settings):
@@ -702,17 +620,17 @@ class Run(Settings):
     model: Model = Model()
     training: Training = Training()
     seeds: Seeds = (1,)
-    techniques: Annotated[TechniqueSettings, TECHNIQUES_FLAG] = Field(
+    techniques: TechniqueSettings = option(
         {name: {} for name in DEFAULT_TECHNIQUES},
-        description=f"Names from `memloc techniques` (default: {', '.join(DEFAULT_TECHNIQUES)}).",
+        f"Names from `memloc techniques` (default: {', '.join(DEFAULT_TECHNIQUES)}).",
     )
     windows: Windows = Windows()
     explain: Explain = None
-    generalisation: Annotated[Generalisation | None, Flag("--generalisation")] = Field(
-        None, description="Also train on random halves: generalisation scores, memorisation map."
+    generalisation: Generalisation | None = option(
+        None, "Also train on random halves: generalisation scores, memorisation map."
     )
-    checkpoints: Annotated[Checkpoints | None, Flag("--checkpoints")] = Field(
-        None, description="Also look at the model on its way: at so many epochs, or every_epoch."
+    checkpoints: Checkpoints | None = option(
+        None, "Also look at the model on its way: at so many epochs, or every_epoch."
     )
     device: DeviceSetting = "auto"
 
@@ -756,30 +674,18 @@ class Run(Settings):
 class Localisation(Settings):
     """Models that somebody has fine-tuned, and what to find out about them."""
 
-    memorised: Annotated[str, Flag("--memorised")] = Field(
-        description="Model fine-tuned on the labels in the data (directory or hub name)."
-    )
-    original: Annotated[str, Flag("--original")] = Field(
-        description="The same model fine-tuned on the original labels."
-    )
-    pretrained: Annotated[str | None, Flag("--pretrained")] = Field(
-        None, description="The model before fine-tuning; all techniques but swapping need it."
-    )
-    near_ceiling: Annotated[str | None, Flag("--near-ceiling")] = Field(
+    memorised: str = option(..., "Model fine-tuned on the labels in the data: directory or name.")
+    original: str = option(..., "The same model fine-tuned on the original labels.")
+    pretrained: str | None = option(None, "The model before fine-tuning; most techniques need it.")
+    near_ceiling: str | None = option(
         None,
-        description="The memorised model when it had just learned the labels, for gradients "
-        "(default: the memorised model).",
+        "The memorised model when it had just learned the labels (for gradients).",
     )
     data: GivenData
     model: GivenReading = GivenReading()
     training: Training = Training()
-    seed: Annotated[Seed, Flag("--seed")] = Field(
-        1, description="Chooses clean examples, and the order of retraining."
-    )
-    techniques: Annotated[TechniqueSettings, TECHNIQUES_FLAG] = Field(
-        {},
-        description="Names from `memloc techniques` (default: all that the models allow).",
-    )
+    seed: Seed = option(1, "Chooses clean examples, and the order of retraining.")
+    techniques: PossibleTechniques = {}
     windows: Windows = Windows()
     explain: Explain = None
     device: DeviceSetting = "auto"
@@ -795,36 +701,33 @@ class ControlledModel(Settings):
 class ControlRun(Settings):
     """The control benchmark: models × tasks × sets of layers × seeds."""
 
-    models: tuple[ControlledModel, ...] = Field(
-        (ControlledModel(),), min_length=1, description="Models, with how they are trained."
+    models: tuple[ControlledModel, ...] = setting(
+        (ControlledModel(),), "Models, with how they are trained.", min_length=1
     )
-    data: Data = Field(Data(), description="Of all tasks; the name of one is replaced.")
-    tasks: Annotated[tuple[str, ...], Flag("--tasks")] = Field(
-        min_length=1, description="Main tasks (default: the built-in ones)."
+    data: Data = setting(Data(), "Of all tasks; the name of one is replaced.")
+    tasks: tuple[str, ...] = option(..., "Main tasks (default: the built-in ones).", min_length=1)
+    auxiliary: str = option(
+        "entailment", "Task with clean labels that trains all layers.", name="--aux-task"
     )
-    auxiliary: Annotated[str, Flag("--aux-task")] = Field(
-        "entailment", description="Task with clean labels that trains all layers."
+    auxiliary_limit: int | None = option(
+        None,
+        "Its training examples (default: all, but of a built-in task 100).",
+        name="--aux-limit",
+        ge=1,
     )
-    auxiliary_limit: Annotated[int | None, Flag("--aux-limit")] = Field(
-        None, ge=1, description="Its training examples (default: all, but of a built-in task 100)."
-    )
-    layers: Annotated[tuple[str, ...], Flag("--layers")] = Field(
+    layers: tuple[str, ...] = option(
         ("first", "middle", "last"),
+        "Where to hide: first, middle, last (pairs), or 1+2,6+7.",
         min_length=1,
-        description="Where to hide: first, middle, last (pairs), or 1+2,6+7.",
     )
     seeds: Seeds = (1,)
-    techniques: Annotated[TechniqueSettings, TECHNIQUES_FLAG] = Field(
-        {},
-        description="Names from `memloc techniques` (default: all that the models allow).",
-    )
-    all_techniques: bool = Field(
-        False,
-        description="All techniques that the models allow; `techniques` only has settings then.",
+    techniques: PossibleTechniques = {}
+    all_techniques: bool = setting(
+        False, "All techniques that the models allow; `techniques` only has settings then."
     )
     windows: Windows = Windows()
-    held_back: Annotated[tuple[str, ...], Flag("--held-back")] = Field(
-        (), description="Tasks that only choose the post-processing of gradients (Table 4)."
+    held_back: tuple[str, ...] = option(
+        (), "Tasks that only choose the post-processing of gradients (Table 4)."
     )
     control: Control = Control()
     device: DeviceSetting = "auto"

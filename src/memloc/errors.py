@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from enum import Enum
-from typing import Any, Final, Literal, Self
+from typing import Any, Self
 
+from pydantic_core import PydanticUndefined
 
-class _Missing(Enum):
-    MISSING = "missing"
-
-
-MISSING: Final = _Missing.MISSING
+MISSING = PydanticUndefined
 """No value was given; `None` is a value."""
-
 Spelling = Callable[[str], str]
 """How a front end writes a setting, given its dotted path such as `training.epochs`."""
 
@@ -49,7 +44,7 @@ class MemlocError(Exception):
         problem: str,
         *,
         setting: str | None = None,
-        value: Any | Literal[_Missing.MISSING] = MISSING,
+        value: Any = MISSING,
         remedy: str | None = None,
     ) -> None:
         super().__init__(problem)
@@ -124,9 +119,3 @@ def nearest(wrong: str, options: Iterable[str]) -> str | None:
     if near:
         return f"did you mean {lowered[near[0]]!r}?"
     return f"choose one of: {', '.join(names)}" if 0 < len(names) <= MOST_NAMES else None
-
-
-def suggest(wrong: str, options: Iterable[str]) -> str:
-    """`nearest` as the end of a sentence."""
-    remedy = nearest(wrong, options)
-    return "" if remedy is None else f"; {remedy}"

@@ -6,6 +6,7 @@ numbered from 1, classes from 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -28,6 +29,17 @@ NEARLY_ALL = 0.95
 Experiment = Literal["run", "localise", "control"]
 Dtype = Literal["int64", "Int64", "float64", "Float64", "bool", "str", "string", "object"]
 """As pandas calls them; capital letters: values may be missing."""
+
+
+def number(value: Any) -> float | None:
+    """As JSON data; None if it is not finite."""
+    found = float(value)
+    return found if math.isfinite(found) else None
+
+
+def numbers(values: Iterable[Any]) -> list[float | None]:
+    """The same for several."""
+    return [number(value) for value in values]
 
 
 class TableError(MemlocError):
@@ -294,19 +306,6 @@ ACCURACY = Table(
     },
     of=("control",),
 )
-GRADIENT_CHOICES = Table(
-    "gradient_choices",
-    "the same for every post-processing of gradients",
-    {
-        "norm": Column("str", "L1 or L2"),
-        "subtract_clean": Column("bool", "whether the gradient of clean examples is subtracted"),
-        "divide_by_frozen": Column("bool", "whether it is divided by that of the frozen model"),
-        "k": Column("int64", "how many layers it may name"),
-        "accuracy": Column("float64", "share of those that are hidden ones"),
-    },
-    of=("control",),
-    condition="gradients",
-)
 TRAININGS = Table(
     "trainings",
     "every training of a control model",
@@ -335,6 +334,6 @@ ATTEMPTS = Table(
 SHARED = (
     *(LAYERS, WINDOWS, PREDICTIONS, EXAMPLES, EVENTS, HISTORY, COSTS, MEMORISATION_MAP),
     *(CHECKPOINTS, CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS),
-    *(ACCURACY, GRADIENT_CHOICES, TRAININGS, ATTEMPTS),
+    *(ACCURACY, TRAININGS, ATTEMPTS),
 )
 """All tables that do not belong to one technique."""

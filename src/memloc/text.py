@@ -1,9 +1,11 @@
-"""How numbers, sizes, durations and lists are written, for everything that people read."""
+"""How numbers, sizes, durations and lists are worded, and how a text becomes a file."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -62,3 +64,17 @@ def shortened(words: str, width: int) -> str:
         return words
     head = width // 3
     return f"{words[:head]}…{words[len(words) - (width - head - 1) :]}"
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that readers see the whole text or what was there before, never a part.
+
+    Raises:
+        OSError: If it cannot be written; nothing is left behind then.
+    """
+    draft = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="replace")
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

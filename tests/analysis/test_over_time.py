@@ -15,7 +15,7 @@ from memloc.analysis.over_time import (
     checkpoint_table,
     movement,
 )
-from tests.report.over_time_folders import EPOCHS, made_up
+from tests.report.over_time_folders import made_up
 
 WEIGHTED = ("swapping", "probing")
 
@@ -58,13 +58,6 @@ def test_weights_and_centres_are_missing_where_too_little_is_memorised() -> None
     assert rows["probing_m_cog"].isna().all()  # there was no probing
     assert np.isnan(checkpoint_layer_table([little], WEIGHTED)["value"]).all()
     assert checkpoint_layer_table([much], WEIGHTED)["value"].tolist() == [0.25, 0.75]
-
-
-def test_positions_between_classes_are_there_from_the_start() -> None:
-    layers = checkpoint_layer_table(made_up(), WEIGHTED)
-    first = layers[(layers["epoch"] == EPOCHS[0]) & (layers["seed"] == 1)]
-    assert first.loc[first["technique"] == "centroids", "value"].notna().all()
-    assert first.loc[first["technique"] != "centroids", "value"].isna().all()
 
 
 def test_without_swapping_nothing_is_known_and_nothing_is_claimed() -> None:

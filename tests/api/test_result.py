@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -50,16 +49,6 @@ def test_a_result_without_windows_has_empty_tables_of_them(trained: Setup) -> No
     assert "gradients" in found._repr_html_()
 
 
-def test_the_centre_of_gravity_is_that_of_the_weights(result: Result) -> None:
-    for technique in ("swapping", "retraining", "gradients"):
-        rows = result.layers[result.layers["technique"] == technique]
-        expected = (rows["layer"] * rows["weight"]).sum() / rows["weight"].sum()
-        assert result.mcog(technique) == pytest.approx(expected)
-        assert memloc.analyses.mcog(rows["weight"].tolist()) == pytest.approx(expected)
-    with pytest.raises(MemlocError, match="there is no technique 'swaping'; did you mean"):
-        result.mcog("swaping")
-
-
 def test_a_saved_result_is_read_back_as_it_was(result: Result, tmp_path: Path) -> None:
     folder = result.save(tmp_path / "new" / "saved")
     again = memloc.load(folder)
@@ -103,21 +92,8 @@ def test_the_report_is_one_file(result: Result, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out.html"]
     assert "memloc.localise(" in text  # how it was made; there is no command for it
     assert "/tmp" not in text
-    with pytest.raises(MemlocError, match=r"^path .* there is no folder .*; create it first"):
+    with pytest.raises(MemlocError, match=r"^cannot write .*nowhere.*; give another file"):
         result.report(tmp_path / "nowhere" / "out.html")
-    with pytest.raises(MemlocError, match=r"path 5 is not a path; give it as a text"):
-        result.report(5)
-
-
-def test_the_report_is_of_the_result_in_memory_whatever_became_of_its_folder(
-    result: Result, suspected: Result, tmp_path: Path
-) -> None:
-    loaded = memloc.load(result.save(tmp_path / "saved"))
-    page = loaded.report(tmp_path / "out.html").read_text(encoding="utf-8")
-    suspected.save(tmp_path / "saved", overwrite=True)
-    assert loaded.report(tmp_path / "out.html").read_text(encoding="utf-8") == page
-    shutil.rmtree(tmp_path / "saved")
-    assert loaded.report(tmp_path / "out.html").read_text(encoding="utf-8") == page
 
 
 def test_only_a_result_is_overwritten_and_only_if_asked(
@@ -128,9 +104,7 @@ def test_only_a_result_is_overwritten_and_only_if_asked(
     (folder / ".hidden").write_text("of the system")
     result.save(folder)
     (folder / "artefacts.json").write_text('[["task", "key"]]')
-    result.save(folder)
-    assert json.loads((folder / "artefacts.json").read_text()) == [["task", "key"]]
-    with pytest.raises(MemlocError, match=r"^there is another result in '.*saved'; give another"):
+    with pytest.raises(MemlocError, match=r"^there is a result in '.*saved' already; give another"):
         suspected.save(folder)
     assert memloc.load(folder).summary == json.loads(json.dumps(result.summary))
     suspected.save(folder, overwrite=True)
@@ -144,20 +118,17 @@ def test_only_a_result_is_overwritten_and_only_if_asked(
             with pytest.raises(MemlocError, match=r"mine' is not empty, and what is there is no"):
                 suspected.save(tmp_path / "mine", overwrite=overwrite)
     assert len(list((tmp_path / "mine").iterdir())) == 3
-    with pytest.raises(MemlocError, match=r"folder 5 is not a path; give it as a text"):
-        result.save(5)
 
 
 def test_notebooks_show_a_table_and_a_chart_with_all_texts_escaped(result: Result) -> None:
-    tree = ElementTree.fromstring(result._repr_html_().replace("<br>", "<br/>"))
-    heads = [head.text for head in tree.iter("th")]
-    assert [*result.techniques, "layer 1", "M-CoG"] == [
-        h for h in heads if h and h not in ("layer 2", "layer 3")
-    ]
-    assert len(list(tree.iter("polyline"))) >= 3
+    tree = ElementTree.fromstring(result._repr_html_())
+    heads = [head.text for head in tree.iter("th") if head.text]
+    assert heads == ["M-CoG", "layer 1", "layer 2", "layer 3", *result.techniques]
+    (picture,) = tree.iter("img")
+    assert picture.attrib["src"].startswith("data:image/png;base64,")
     assert "http" not in result._repr_html_()
     evil = "<script>alert(1)</script>"
-    weights = {"layer_weights": [0.5, 0.5, 0.1], "m_cog": 1.6}
+    weights = {"layer_weights": [0.5, 0.5, None], "m_cog": 1.6}
     summary = {
         **result.summary,
         "model": evil,
@@ -166,15 +137,7 @@ def test_notebooks_show_a_table_and_a_chart_with_all_texts_escaped(result: Resul
     }
     shown = Result(result.tables, summary, result.settings)._repr_html_()
     assert "<script" not in shown
-    assert shown.count("&lt;script&gt;") == 5
-
-
-def test_the_text_says_what_was_found(result: Result) -> None:
-    lines = repr(result).splitlines()
-    assert lines[0] == (
-        "memloc result: BertForSequenceClassification (3 layers), 11 of 60 labels noisy"
-    )
-    assert lines[1].split() == ["swapping", "M-CoG", f"{result.mcog('swapping'):.2f}"]
+    assert shown.count("&lt;script&gt;") == 3
 
 
 def test_of_suspected_labels_nothing_more_is_said(suspected: Result, tmp_path: Path) -> None:
@@ -219,21 +182,16 @@ def test_wrong_folders_are_refused_with_what_is_there(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
     refuse(tmp_path / "none", "there is no folder")
-    (tmp_path / "empty").mkdir()
-    refuse(tmp_path / "empty", "empty' is empty; give a folder with summary.json")
-    (tmp_path / "empty").rmdir()
-    with pytest.raises(MemlocError, match=r"folder 5 is not a path; give it as a text"):
-        memloc.load(5)
     (tmp_path / "notes.txt").write_text("hello")
-    refuse(tmp_path, "only notes.txt; give a folder with summary.json")
+    refuse(tmp_path, "has no finished result (summary.json and settings.json)")
     refuse(tmp_path / "notes.txt", "is a file")
     runs = tmp_path / "runs"
     one = write_run(runs, task="topics")
     write_run(runs, task="reviews")
-    refuse(runs, "is a folder of 2 results; load one of them: reviews-minilm, topics-minilm")
+    refuse(runs, "load one of those in it: reviews-minilm, topics-minilm")
     (one / "layers.parquet").write_bytes(b"nonsense")
     refuse(one, "layers.parquet' cannot be read")
     (one / "layers.parquet").unlink()
     refuse(one, "has no table layers")
     (one / "summary.json").unlink()
-    refuse(one, "is not finished, as it has no summary.json")
+    refuse(one, "has no finished result")

@@ -14,24 +14,22 @@ from transformers import DataCollatorWithPadding, PreTrainedModel, Trainer, Trai
 
 import memloc
 from memloc.errors import ModelError
-from tests.api.conftest import FOUR, QUICK, Setup, quick, untrained
+from tests.api.conftest import QUICK, Setup, quick, untrained
 from tests.api.test_localising import bit_identical, weights
 from tests.tiny_models import tiny_model
 
 peft = pytest.importorskip("peft", reason="peft is not installed: pip install peft")
 
 
-def train_with_trainer(
-    model: Any, setup: Setup, column: str, folder: Path, epochs: int, rate: float
-) -> Trainer:
+def train_with_trainer(model: Any, setup: Setup, column: str, folder: Path) -> Trainer:
     rows = Dataset.from_dict(
         {"text": setup.data["text"].tolist(), "labels": setup.data[column].tolist()}
     )
     encoded = rows.map(lambda row: setup.tokenizer(row["text"]), remove_columns="text")
     arguments = TrainingArguments(
         output_dir=str(folder),
-        num_train_epochs=epochs,
-        learning_rate=rate,
+        num_train_epochs=15,
+        learning_rate=5e-3,
         per_device_train_batch_size=8,
         report_to=[],
         save_strategy="no",
@@ -44,26 +42,6 @@ def train_with_trainer(
     trainer = Trainer(model, arguments, train_dataset=encoded, data_collator=collate)
     trainer.train()
     return trainer
-
-
-def test_models_of_the_trainer_work_as_they_are(trained: Setup, tmp_path: Path) -> None:
-    models = {}
-    for role, column in (("memorised", "label"), ("original", "gold")):
-        trainer = train_with_trainer(untrained(), trained, column, tmp_path, 12, 1e-3)
-        models[role] = trainer.model
-    with pytest.raises(ModelError, match=r"memorised is of type Trainer.*give its \.model"):
-        memloc.localise(**{**trained.both, "memorised": trainer})
-    with bit_identical(*models.values()):
-        result = memloc.localise(
-            **{**trained.both, **models},
-            pretrained=trained.pretrained,
-            **quick(*FOUR, "shapley", "weight-change"),
-        )
-    assert result.summary["memorised_share"] > 0.9
-    assert len(result.techniques) == 6
-    assert result.summary["failures"] == []
-    full = result.windows[result.windows["size"] == 3].set_index("technique")["noisy_error"]
-    assert full["swapping"] > 0.5  # which it would not be if the twin had memorised as well
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +60,10 @@ def adapted(trained: Setup, tmp_path_factory: pytest.TempPathFactory) -> dict[st
         torch.manual_seed(0)
         model = peft.get_peft_model(untrained(), config)
         folder = tmp_path_factory.mktemp(role)
-        train_with_trainer(model, trained, column, folder, 15, 5e-3)
-        found[role] = model.eval()
-    return found
+        found[role] = train_with_trainer(model, trained, column, folder)
+    with pytest.raises(ModelError, match=r"memorised is of type Trainer.*give its \.model"):
+        memloc.localise(**{**trained.both, "memorised": found["memorised"]})
+    return {role: trainer.model.eval() for role, trainer in found.items()}
 
 
 def merged(model: Any) -> PreTrainedModel:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -55,13 +54,6 @@ def test_sigterm_ends_a_run_with_workers_in_one_sentence(tiny_folder: Path, tmp_
     assert last == "memloc: terminated; finished jobs are kept, the same command goes on"
 
 
-@pytest.mark.slow
-def test_an_impatient_user_presses_ctrl_c_thrice(tiny_folder: Path, tmp_path: Path) -> None:
-    code, errors = stop_and_check(tiny_folder, tmp_path / "runs", 1, [signal.SIGINT] * 3)
-    assert code == 130
-    assert errors.count("memloc: interrupted; finished jobs are kept") == 1
-
-
 @pytest.mark.parametrize(
     ("number", "code", "how"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
@@ -94,17 +86,3 @@ def test_what_is_ignored_stays_ignored() -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def test_in_another_thread_signals_are_left_alone() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-    seen = []
-
-    def work() -> None:
-        with interruptible("not mine"):
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [before]

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from memloc.config import Data
-from memloc.engine import input_cache
+from memloc.engine import experiment
 from memloc.engine.compute import KINDS
 from memloc.engine.dry_run import PlaceholderInputs
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.errors import DataError, ModelError
@@ -39,7 +39,7 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     assert max(map(len, out.splitlines())) <= 80
     assert "training" in out
     assert "4 jobs of 1 run, 4 to compute." in out
-    assert "By what was measured here" in out
+    assert "From what earlier jobs took, or a measurement" in out
     assert not Path("runs/store/train").exists()
 
     code, out, err = memloc("sweep", small)
@@ -54,7 +54,7 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     small.write_text(SMALL.replace("limit: 40", "limit: 50"))
     code, out, err = memloc("sweep", small, "--dry-run", "--json", "--only", "quest*-tiny*")
     found = json.loads(out)
-    assert (found["jobs"], found["in_store"], found["measured"]) == (4, 0, 0)
+    assert (found["jobs"], found["in_store"]) == (4, 0)
     assert found["without_time"] == 0
     rows = {row["kind"]: row for row in found["kinds"]}
     assert set(rows) == {"train", "localise"}
@@ -101,29 +101,17 @@ def test_failed_jobs_are_told_and_the_exit_code_is_1(
 BAD = [
     (["sweep"], None, "name an experiment: a YAML file, or one of the presets: builtin, paper"),
     (["sweep", "papr"], None, "neither a preset nor a file 'papr'; did you mean 'paper'?"),
-    (["sweep", "papr", "--show"], None, "did you mean 'paper'?"),
     (["sweep", "small.yaml", "--show"], SMALL, "only presets are printed, and 'small.yaml' is"),
     (["sweep", "smal.yaml"], SMALL, "there is no file 'smal.yaml'; did you mean 'small.yaml'?"),
-    (["sweep", "small.yaml"], "[1, 2", "small.yaml cannot be read: line 1"),
-    (["sweep", "small.yaml"], "models: [minilm]", "names no tasks, so there is nothing to do"),
-    (["sweep", "small.yaml"], SMALL + "epochs: 3", "epochs: there is no such setting"),
     (["sweep", "small.yaml"], SMALL.replace("questions", "quetsions"),
      "quetsions, tiny-bert: data.task 'quetsions' is not possible: there is no such task"),
-    (["sweep", "small.yaml"], SMALL.replace("tiny-bert", "./tiny-bart"), "does not exist"),
     (["sweep", "small.yaml"], SMALL.replace("limit: 40", "limit: 5"),
      "questions, tiny-bert: a limit of 5 is too small"),
-    (["sweep", "small.yaml"], SMALL.replace("[swapping]", "[probing]"), "probing is not possible"),
     (["sweep", "small.yaml", "--only", "nothing-*"], SMALL, "--only 'nothing-*' is not poss"),
-    (["sweep", "small.yaml", "--workers", "0"], SMALL, "--workers 0 is not possible"),
     (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every -1.0 is not possible"),
     (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
      "control: auxiliary 'up' is not possible: there is no such task"),
-    (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first]}",
-     "control: probing is not possible: at least 10 noisy examples are needed"),
-    (["sweep", "small.yaml"],
-     SMALL + "control: {tasks: [topics], layers: [second], techniques: [swapping]}",
-     "control: layers 'second' is not possible: it is neither first"),
     # Where there is no Slurm, that is known before anything is planned.
     (["sweep", "small.yaml", "--executor", "slurm"], SMALL.replace("questions", "quetsions"),
      "quetsions" if shutil.which("sbatch") else "sbatch is not on this machine"),
@@ -162,48 +150,48 @@ def away(config) -> None:
 def test_the_paper_is_counted_as_in_its_appendix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(input_cache, "load_task", away)
-    monkeypatch.setattr(input_cache, "resolve", away)
+    monkeypatch.setattr(experiment, "load_task", away)
+    monkeypatch.setattr(experiment, "resolve", away)
     store = Store(tmp_path / "store")
-    planned = plan_sweep(read_experiment("paper"), store, Silent(), PlaceholderInputs(store))
+    planned = plan_sweep(read_experiment("paper"), store, Progress(), PlaceholderInputs(store))
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
         main = [
             run for _, run in planned.runs
-            if run.prepared.source.name == model and not run.prepared.config.data.binarise
+            if run.outline.about["model"] == model and not run.config.data.binarise
         ]  # fmt: skip
         assert len(main) == 12
         jobs = {job.artefact: job for run in main for job in run.jobs}.values()
         assert sum(job.kind == "train" for job in jobs) == 84
         assert sum(job.kind == "window" for job in jobs) == 2808
         assert sum(job.kind == "split" for job in jobs) == 360
-        cells = [cell for cell in planned.benchmark.cells if cell.model == model]
-        control = {j.artefact for cell in cells for j in cell.jobs.trainings.values()}
+        cells = [c for c in planned.benchmark.plan.cells if c.front["model"] == model]
+        control = {j.artefact for cell in cells for j in cell.trainings.values()}
         assert len(control) == 77
-        assert sum(j.kind == "window" for cell in cells for j in cell.jobs.parts) == 33 * 78
-    largest = [run for _, run in planned.runs if run.prepared.source.name == "opt-1.3b"]
+        assert sum(j.kind == "window" for cell in cells for j in cell.parts) == 33 * 78
+    largest = [run for _, run in planned.runs if run.outline.about["model"] == "opt-1.3b"]
     assert len(largest) == 12
-    assert {run.n_layers for run in largest} == {24}
-    assert {run.prepared.config.training.learning_rate for run in largest} == {5e-6}
+    assert {run.outline.about["layers"] for run in largest} == {24}
+    assert {run.config.training.learning_rate for run in largest} == {5e-6}
     assert len(planned.jobs) == 25_904
 
 
 PLAN = """
 import sys, time
 from pathlib import Path
-from memloc.engine.plan_file import write_plan
-from memloc.engine.progress import Silent
+from memloc.engine.job import write_plan
+from memloc.engine.progress import Progress
 from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.paper.presets import read_experiment
-from memloc.engine import input_cache
+from memloc.engine import experiment
 from memloc.errors import DataError, ModelError
 def no_data(config): raise DataError("away")
 def no_model(config): raise ModelError("away")
-input_cache.load_task, input_cache.resolve = no_data, no_model
+experiment.load_task, experiment.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
-jobs = plan_sweep(read_experiment("paper"), store, Silent(), PlaceholderInputs(store)).jobs
+jobs = plan_sweep(read_experiment("paper"), store, Progress(), PlaceholderInputs(store)).jobs
 write_plan(Path(sys.argv[1]), jobs)
 missing = sum(not store.has(*job.artefact) for job in jobs)
 seconds = time.process_time() - began
@@ -215,6 +203,7 @@ print(missing, seconds, *(peak or [0]))
 """
 
 
+@pytest.mark.slow
 def test_the_whole_paper_is_planned_within_5_seconds_and_500_megabytes(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", PLAN, str(tmp_path)], capture_output=True, text=True, check=True

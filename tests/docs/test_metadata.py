@@ -33,11 +33,3 @@ def test_the_changelog_begins_with_this_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     (first, *_) = re.findall(r"^## (\S+)", text, flags=re.MULTILINE)
     assert first == PROJECT["version"]
-
-
-def test_the_site_needs_no_more_than_the_extra_brings() -> None:
-    wanted = " ".join(PROJECT["optional-dependencies"]["docs"])
-    pinned = (ROOT / "constraints.txt").read_text(encoding="utf-8")
-    for package in ("mkdocs", "mkdocs-material", "nbclient", "nbformat", "ipykernel"):
-        assert re.search(rf"{package}>=", wanted)
-        assert re.search(rf"^{package}==", pinned, flags=re.MULTILINE)

@@ -8,6 +8,7 @@ from typing import Any
 
 import nbclient
 import nbformat
+import pytest
 
 from tests.docs.pages import ROOT
 from tests.docs.test_links import problem
@@ -42,8 +43,14 @@ def test_it_uses_the_public_interface_only() -> None:
     }
 
 
-def test_it_runs_and_finds_what_was_flipped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_it_runs_and_finds_what_was_flipped(real: bool, tiny_folder: Path, tmp_path: Path) -> None:
+    """With a tiny model that learns nothing, unless it is the real one."""
     notebook = read()
+    if not real:
+        for cell in notebook.cells:
+            cell.source = cell.source.replace('"minilm"', repr(str(tiny_folder)))
+            cell.source = cell.source.replace("epochs=14", "epochs=1")
     nbclient.NotebookClient(
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
     ).execute()
@@ -54,11 +61,12 @@ def test_it_runs_and_finds_what_was_flipped(tmp_path: Path) -> None:
         for output in cell.outputs
         if output.output_type == "execute_result"
     ]
-    assert any("<svg" in data.get("text/html", "") for data in shown)  # the result, with a chart
+    assert any("<img" in data.get("text/html", "") for data in shown)  # the result, with a chart
     assert any("image/png" in data for data in shown)
     (result,) = (data["text/plain"] for data in shown if "memloc result" in data["text/plain"])
     assert "8 of 58 labels noisy" in result
-    assert "Caution" not in result
     (accuracies,) = (data["text/plain"] for data in shown if data["text/plain"].startswith("state"))
-    assert accuracies.splitlines()[-1].split() == ["14", "0.5", "1.0", "1.0"]
+    if real:
+        assert "Caution" not in result
+        assert accuracies.splitlines()[-1].split() == ["14", "0.5", "1.0", "1.0"]
     assert (tmp_path / "report.html").is_file()

@@ -14,8 +14,6 @@ import pytest
 
 from tests.docs.pages import PAGES, ROOT
 
-pytestmark = pytest.mark.xdist_group("docs")
-
 
 class Page(HTMLParser):
     """Links, loaded files and anchors of a page, and its text without code."""
@@ -45,37 +43,19 @@ class Page(HTMLParser):
             self.paragraphs[-1] += data
 
 
-def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
     # Not with --quiet: warnings would not be errors then.
-    return subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", site],
-        cwd=source,
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
+        cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
         text=True,
     )
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    done = build(ROOT, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
-
-
-def test_a_broken_link_or_a_page_without_place_breaks_the_build(tmp_path: Path) -> None:
-    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    settings = settings[: settings.index("nav:")] + "nav: [index.md]\n"
-    (tmp_path / "mkdocs.yml").write_text(settings, encoding="utf-8")
-    (tmp_path / "docs").mkdir()
-    for name, text in {"index.md": "[x](other.md#nothing) [y](no.md)", "other.md": "# x"}.items():
-        (tmp_path / "docs" / name).write_text(text, encoding="utf-8")
-    (tmp_path / "docs" / "site.css").touch()
-    done = build(tmp_path, tmp_path / "site")
-    assert done.returncode == 1
-    for words in ("'no.md'", "#nothing", 'not included in the "nav"'):
-        assert words in done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,13 @@ What needs torch is imported by the functions that use it, because most jobs her
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
-from memloc.engine.loop import Failure
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress, View
 from memloc.engine.store.store import Store
 
 LAYERS = 2
@@ -60,7 +60,7 @@ def riddle() -> Job:
 
 def compute_here(jobs: Sequence[Job], store: Store) -> None:
     with LocalExecutor(store, 1) as executor:
-        assert not executor.execute(jobs, Silent()).failed
+        assert not executor.execute(jobs, Progress()).failed
 
 
 def assert_same_results(jobs: Sequence[Job], one: Store, other: Store) -> None:
@@ -93,45 +93,34 @@ def assert_nothing_left(store: Store) -> None:
         assert not list((store.root / name).glob("*")), name
 
 
-class Recorder(Silent):
-    """Keeps what it is told."""
+class Recorder(Progress):
+    """Keeps what it is told: titles of jobs by what became of them, failures and notes."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.started: list[str] = []
-        self.waited: list[str] = []
-        self.finished: list[str] = []
-        self.failed: list[str] = []
-        self.dropped: list[str] = []
-        self.notes: list[str] = []
+        self.events: dict[str, list[str]] = defaultdict(list)
+        self.order: list[tuple[str, str]] = []
         self.said: set[str] = set()
         """What was said about workers."""
+        super().__init__(_Listener(self))
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "workers" and "said" in self.__dict__:
+        if name == "workers":
             self.said.add(str(value))
         super().__setattr__(name, value)
 
-    def start(self, job: Job) -> None:
-        self.started.append(job.title)
-
-    def wait(self, job: Job) -> None:
-        self.waited.append(job.title)
-
-    def finish(self, job: Job) -> None:
-        self.finished.append(job.title)
-
-    def fail(self, job: Job, failure: Failure) -> None:
-        self.failed.append(str(failure))
-
-    def drop(self, job: Job) -> None:
-        self.dropped.append(job.title)
-
-    def note(self, words: str) -> None:
-        self.notes.append(words)
+    started = property(lambda self: self.events["running"])
+    finished = property(lambda self: self.events["done"])
+    waited = property(lambda self: self.events["waiting"])
+    dropped = property(lambda self: self.events["left out"])
+    failed = property(lambda self: self.events["failed"])
+    notes = property(lambda self: self.events["note"])
 
 
-def first_holder(store: Store, kind: str) -> int | None:
-    """Who computes something of this kind now, if anybody does."""
-    found = [pid for name, pid in store.locks.holders().items() if name.startswith(f"{kind}-")]
-    return found[0] if found else None
+class _Listener(View):
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
+        words = text or (job.title if job else "")
+        self.recorder.events[what].append(words)
+        self.recorder.order.append((what, words))

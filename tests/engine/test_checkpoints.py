@@ -17,7 +17,6 @@ from safetensors.torch import load_file
 from memloc.api.experiments import keep
 from memloc.api.result import Result
 from memloc.config import (
-    ConfigError,
     Data,
     Model,
     Run,
@@ -27,22 +26,19 @@ from memloc.data.encode import encode
 from memloc.data.task import Task
 from memloc.engine import experiment
 from memloc.engine.compute import forget_context, load
-from memloc.engine.input_cache import InputCache
+from memloc.engine.experiment import InputCache
 from memloc.engine.job import Job, run_job
 from memloc.engine.loop import Outcome
-from memloc.engine.over_time import cost_words, possible_at_checkpoints
-from memloc.engine.plan import RunPlan, plan_run, snapshots_of
-from memloc.engine.progress import Silent
+from memloc.engine.plan import Plan, snapshots_of
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
-from memloc.models.names import ModelSource
-from memloc.techniques import Circumstances, make
 from memloc.techniques.base import Context
 from memloc.techniques.centroids import Centroids
 from memloc.techniques.probing import Probing
-from memloc.training.learners import WholeModel
-from memloc.training.loop import train_epochs, training_data
+from memloc.training.learners import Learner
+from memloc.training.loop import Objective, train, training_data
 from tests.oracles.swapping import swap_all_windows_plainly
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
@@ -85,28 +81,23 @@ class Bench:
         self.folder = folder
         self.store = Store(folder / "runs" / "store")
         self.plan, self.result, self.computed = self.run(self.config)
-        self.seed = self.plan.seeds[0]
+        self.seed = self.plan.cells[0]
 
-    def run(self, config: Run) -> tuple[RunPlan, Result, list[str]]:
+    def run(self, config: Run) -> tuple[Plan, Result, list[str]]:
         here, inputs = Here(self.store), InputCache(self.store)
-        prepared = experiment.prepare(config, inputs, Silent())
-        planned = prepared.plan(inputs, here, {"device": "cpu"}, Silent())  # type: ignore[arg-type]
-        self.task: Task = prepared.task
-        outcome = here.execute(planned.jobs, Silent())
+        planned = experiment.prepare(config, inputs, here, {"device": "cpu"}, Progress())
+        self.task: Task = planned.outline.task
+        outcome = here.execute(planned.jobs, Progress())
         found = planned.collect(self.store, outcome)
         return planned.plan, keep(found, self.folder / "runs" / found.name), here.computed
 
     def stopped(self, state: str) -> BlockModel:
         """θ_M or θ_O as a training leaves it that goes no further."""
         job = self.seed.trainings[state]
-        classifier = load(job, self.task, ModelSource(**job.where["source"]), new_head=True, seed=1)
-        train, validation = (
-            encode(rows, classifier.codec, "joined")
-            for rows in (self.task.train, self.task.validation)
-        )
-        learner = WholeModel(classifier.blocks, train, validation)
+        classifier = load(job, self.task, seed=1)
+        learner = Learner(classifier.blocks, encode(self.task.train, classifier.codec, "joined"))
         labels = torch.from_numpy(training_data(self.task, state).labels)
-        going = train_epochs(learner, labels, self.config.training, seed=1)
+        going = train([Objective(learner, labels, self.config.training)], seed=1)
         for _ in range(EARLY):
             next(going)
         going.close()
@@ -186,7 +177,7 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
     bench: Bench, stopped: dict[str, BlockModel]
 ) -> None:
     job = bench.seed.trainings["memorised"]
-    untrained = load(job, bench.task, ModelSource(**job.where["source"]), new_head=True)
+    untrained = load(job, bench.task)
     context = Context.of(
         bench.task.train,
         encode(bench.task.train, untrained.codec, "joined"),
@@ -302,79 +293,3 @@ def test_a_snapshot_that_is_lost_costs_a_training_and_never_the_result(bench: Be
     early = f"epoch-{EARLY}.safetensors"
     assert content(store, both)[early] == content(bench.store, later)[early]
     assert set(content(store, both)) == {early, f"epoch-{EARLY + 1}.safetensors"}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "epochs", "expected"),
-    [
-        (5, 50, (10, 20, 30, 40, 50)),
-        (3, 10, (3, 7, 10)),
-        (4, 5, (1, 2, 4, 5)),
-        (2, 2, (1, 2)),
-        ("every_epoch", 4, (1, 2, 3, 4)),
-        (None, 4, ()),
-    ],
-)
-def test_checkpoints_are_spread_evenly_and_end_with_the_training(
-    wanted: Any, epochs: int, expected: tuple[int, ...]
-) -> None:
-    config = Run(training=Training(epochs=epochs), checkpoints=wanted)
-    assert config.checkpoint_epochs == expected
-
-
-@pytest.mark.parametrize(
-    ("wanted", "words"),
-    [
-        (1, "checkpoints 1 is not possible: give a number of epochs from 2 up, or every_epoch"),
-        (True, "checkpoints True is not possible"),
-        ("often", "checkpoints 'often' is not possible"),
-        (4, "checkpoints 4 is not possible: training has 3 epochs"),
-    ],
-)
-def test_checkpoints_that_make_no_sense_are_one_sentence(wanted: Any, words: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        Run.make(training=Training(epochs=3), checkpoints=wanted)
-    assert str(error.value).startswith(words)
-    with pytest.raises(ConfigError, match="training has 1 epoch, and"):
-        Run.make(training=Training(epochs=1), checkpoints="every_epoch")
-
-
-def test_what_model_or_data_do_not_allow_is_left_out_in_words(bench: Bench) -> None:
-    examples = bench.task.train
-
-    def possible(rows: pd.DataFrame, pooling: str) -> tuple[list[str], list[str], list[str]]:
-        both, reasons = possible_at_checkpoints(Circumstances(rows, pooling), {})
-        techniques, explanations = ([one.name for one in some] for some in both)
-        return techniques, explanations, reasons
-
-    assert possible(examples, "first") == (["swapping", "probing"], ["centroids"], [])
-    techniques, explanations, (reason,) = possible(examples, "other")
-    assert (techniques, explanations) == (["swapping"], [])
-    assert reason.startswith("probing does not look at checkpoints: the head of this model does")
-    few = examples[~examples["noisy"] | (examples["noisy"].cumsum() <= 9)]
-    techniques, _, (reason,) = possible(few, "first")
-    assert techniques == ["swapping"]
-    assert reason.endswith("at least 10 noisy examples are needed and there are 9")
-
-
-def test_the_price_of_many_checkpoints_is_said_beforehand() -> None:
-    source = ModelSource(name="tiny", location="tiny", fingerprint="f" * 32)
-    facts = {"trained_parameters": 1_000_000}
-
-    def words(wanted: Any, trained: bool = False, done: bool = False) -> str | None:
-        config = Run(checkpoints=wanted, techniques={"swapping": {}})
-        at = ([make("swapping"), make("probing")], [make("centroids")])
-        place = ("data", "d" * 32), source, 12, {"device": "cpu"}
-        plan = plan_run(config, *place, at_checkpoints=at, trained=lambda _: trained)
-        return cost_words(plan, facts, lambda _: done)
-
-    assert words(2) is None
-    said = words("every_epoch")
-    assert said is not None
-    assert said.startswith("50 checkpoints are about ")
-    assert "times the work of the rest of this run, and their weights take about 392 MB" in said
-    assert words("every_epoch", done=True) is None
-    # Trainings that were done before are repeated, which is more work.
-    more = words("every_epoch", trained=True)
-    assert more is not None
-    assert int(more.split()[4]) > int(said.split()[4])

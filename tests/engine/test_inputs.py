@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,30 +12,41 @@ from typing import Any
 import pytest
 import torch
 
-from memloc.config import Model
-from memloc.engine import compute as inputs
+from memloc.config import Data, Model, Run
+from memloc.engine import compute
 from memloc.engine.compute import context_for, forget_context, on_this_machine
+from memloc.engine.experiment import InputCache, prepare
 from memloc.engine.job import Job
 from memloc.engine.local import LocalExecutor
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
+from memloc.engine.views import LogLines
 from memloc.models.blocks import BlockModel
 from memloc.models.names import resolve
 from tests.engine.test_order import make_plan
+from tests.tiny_models import tiny_model, tiny_tokenizer
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    yield Store(tmp_path / "store")
-    forget_context()
-
-
-def swapping_job(folder: Path, store: Store, low_memory: bool) -> Job:
-    """With the models it needs in the store."""
-    plan = make_plan(folder, store, "swapping", layers=3, low_memory=low_memory)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Job]:
+    """A job that swaps layers, and a store with the models it needs."""
+    folder = tmp_path_factory.mktemp("inputs")
+    tiny_model("bert", layers=3).save_pretrained(folder / "tiny")
+    tiny_tokenizer().save_pretrained(folder / "tiny")
+    store = Store(folder / "store")
+    cell = make_plan(folder / "tiny", store, "swapping", layers=3).cells[0]
     with LocalExecutor(store, 1) as executor:
-        executor.execute(list(plan.seeds[0].trainings.values()), Silent())
-    return plan.seeds[0].techniques["swapping"]
+        executor.execute([cell.trainings[s] for s in ("original", "memorised")], Progress())
+    return store, cell.techniques["swapping"]
+
+
+@pytest.fixture(params=[False, True], ids=["usual", "low memory"])
+def job(request: pytest.FixtureRequest, trained: tuple[Store, Job]) -> Iterator[Job]:
+    job = trained[1]
+    changed = replace(job, where={**job.where, "low_memory": request.param})
+    assert changed.key == job.key  # the results are the same
+    yield changed
+    forget_context()
 
 
 def addresses(model: BlockModel) -> dict[str, int]:
@@ -45,15 +57,25 @@ def filled_layers(model: BlockModel) -> int:
     return sum(any(p.numel() for p in block.parameters()) for block in model.stack)
 
 
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_models_of_one_origin_have_one_set_of_embeddings(
-    low_memory: bool,
-    tiny_folder: Path,
-    store: Store,
+def test_models_of_one_origin_share_embeddings_and_with_low_memory_no_two_are_whole(
+    job: Job, trained: tuple[Store, Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = swapping_job(tiny_folder, store, low_memory)
+    store, low_memory = trained[0], job.where["low_memory"]
+    loaded: list[tuple[str, int]] = []
+    alive: list[BlockModel] = []
+    load = compute._load_role
+
+    def watch(*arguments: Any) -> Any:
+        loaded.append((arguments[-1], sum(map(filled_layers, alive))))
+        found = load(*arguments)
+        alive.append(found.blocks)
+        return found
+
+    monkeypatch.setattr(compute, "_load_role", watch)
     context = context_for(job, store)
     memorised, original = context.model("memorised"), context.model("original")
+    expected = [("original", 0), ("memorised", 0)]
+    assert loaded == (expected if low_memory else [("memorised", 0), ("original", 3)])
     mine, theirs = addresses(memorised), addresses(original)
     shared = {name for name in mine if mine[name] == theirs[name]}
     assert shared == set(memorised.groups.embeddings)
@@ -66,35 +88,8 @@ def test_models_of_one_origin_have_one_set_of_embeddings(
     assert all(torch.equal(found[name], weights[name]) for name in names)
 
 
-def test_with_low_memory_no_two_models_are_ever_whole(
-    tiny_folder: Path,
-    store: Store,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    job = swapping_job(tiny_folder, store, True)
-    whole: list[tuple[str, int]] = []
-    alive: list[BlockModel] = []
-    load = inputs._load_role
-
-    def watch(*arguments: Any) -> Any:
-        whole.append((arguments[-1], sum(map(filled_layers, alive))))
-        found = load(*arguments)
-        alive.append(found.blocks)
-        return found
-
-    monkeypatch.setattr(inputs, "_load_role", watch)
-    context_for(job, store).model("memorised")
-    assert whole == [("original", 0), ("memorised", 0)]
-
-
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_models_are_gone_when_they_are_forgotten(
-    low_memory: bool,
-    tiny_folder: Path,
-    store: Store,
-) -> None:
-    job = swapping_job(tiny_folder, store, low_memory)
-    context = context_for(job, store)
+def test_models_are_gone_when_they_are_forgotten(job: Job, trained: tuple[Store, Job]) -> None:
+    context = context_for(job, trained[0])
     alive = [weakref.ref(context.model(role).model) for role in ("memorised", "original")]
     assert len(context.encoded) == len(context.examples)
     del context
@@ -103,15 +98,27 @@ def test_models_are_gone_when_they_are_forgotten(
     assert all(ref() is None for ref in alive)
 
 
-def test_low_memory_is_no_part_of_what_a_job_is(
-    tiny_folder: Path,
-    store: Store,
+@pytest.mark.parametrize(("task", "same"), [("questions", False), ("reviews", True)])
+def test_binarising_is_for_tasks_of_several_classes(
+    task: str, same: bool, tiny_folder: Path, tmp_path: Path
 ) -> None:
-    keys = [
-        [job.key for job in make_plan(tiny_folder, store, "swapping", low_memory=low).jobs]
-        for low in (False, True)
-    ]
-    assert keys[0] == keys[1]
+    store, stream = Store(tmp_path / "store"), io.StringIO()
+    inputs, model = InputCache(store), Model(name=str(tiny_folder))
+    data = [Data(task=task, limit=60, binarise=binarise) for binarise in (False, True)]
+    with LocalExecutor(store, 1) as executor:
+        names = {
+            prepare(
+                Run(data=one, model=model, techniques={"swapping": {}}),
+                inputs,
+                executor,
+                {"device": "cpu"},
+                Progress(LogLines(stream)),
+            ).name
+            for one in data
+        }
+    assert (inputs.data(data[0]) == inputs.data(data[1])) == same
+    assert (len(names) == 1) == same  # results go to the same folder
+    assert stream.getvalue().count("has two classes anyway") == same
 
 
 def test_the_embedded_model_is_found_wherever_it_is_installed(tmp_path: Path) -> None:

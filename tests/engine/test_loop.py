@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from memloc.engine import loop
-from memloc.engine.job import Job
-from memloc.engine.loop import (
-    CannotGoOn,
-    Executor,
-    Failure,
-    Outcome,
-    Reply,
-    Tell,
-    WorkerLost,
-    attempt,
-    read_failure,
-)
+from memloc.engine.job import Failure, Job, Reply, attempt, read_failure, record_failure
+from memloc.engine.loop import CannotGoOn, Executor, Outcome, Tell, WorkerLost
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import DataError
 from tests.engine.same_results import Recorder
@@ -46,25 +38,25 @@ class Pretending(Executor):
     """
 
     def __init__(self, store: Store, answers: Answers | None = None, slots: int = 1) -> None:
-        super().__init__(store, "this launch")
+        super().__init__(store)
         self.answers = answers or {}
         self.slots = self.workers = slots
         self.bundles: list[list[str]] = []
 
-    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
         self.bundles.append([each.title for each in bundle])
         # From another thread, so that the loop hears of it once all slots are taken.
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(self._answer, bundle, tell)
 
-    def _answer(self, bundle: Sequence[Job], tell: Tell) -> list[Reply]:
+    def _answer(self, bundle: Sequence[Job], tell: Tell) -> None:
         for each in bundle:
             following = self.answers.get(each.title)
             answer = following.pop(0) if following else DONE
+            tell(each, 0.0)
             if isinstance(answer, Exception):
                 raise answer
             tell(each, answer)
-        return []
 
     def stop(self) -> None:
         pass
@@ -111,22 +103,32 @@ def test_a_job_comes_after_all_it_needs_and_before_shorter_ones(store: Store) ->
     assert progress.started == progress.finished == ["model", "window", "other"]
 
 
-def test_equal_jobs_run_in_the_order_of_the_plan(store: Store) -> None:
-    costs = {"short": 1, "long": 9, "also short": 1, "middle": 5, "again short": 1}
-    _, progress, _ = run(store, *(job(title, cost=cost) for title, cost in costs.items()))
-    assert progress.started == ["long", "middle", "short", "also short", "again short"]
-
-
-def test_a_group_counts_as_its_smallest_job_and_keeps_its_order(store: Store) -> None:
+def test_a_group_counts_as_its_average_job_and_keeps_its_order(store: Store) -> None:
     jobs = [
         job("small", cost=1),
         job("window 2", cost=5, group="windows"),
         job("window 1", cost=8, group="windows"),
         job("window 3", cost=2, group="windows"),
-        job("large", cost=3),
+        job("large", cost=6),
     ]
     _, progress, _ = run(store, *jobs)
     assert progress.started == ["large", "window 2", "window 1", "window 3", "small"]
+
+
+def test_what_looks_at_one_model_travels_together(store: Store) -> None:
+    needs = {"data": ("data", "d"), "memorised": ("train", "m")}
+    other = {**needs, "memorised": ("train", "n")}
+    jobs = [
+        Job("localise", "swapping", {"n": 1}, {**needs, "original": ("train", "o")}, cost=2),
+        Job("localise", "swapping of another", {"n": 2}, other, cost=2),
+        Job("explain", "positions", {"n": 3}, needs),
+        Job("states", "states", {"n": 4}, needs),
+        Job("control", "a training", {"n": 5}, needs, cost=9),
+    ]
+    _, _, bundles = run(store, *jobs)
+    assert bundles[:2] == [["a training"], ["swapping of another"]]
+    _, _, bundles = run(store, *jobs, *(job(f"{n}", cost=0.5) for n in range(20)))
+    assert ["swapping", "positions", "states"] in bundles
 
 
 def test_jobs_of_a_group_travel_together_in_bundles_that_get_smaller(store: Store) -> None:
@@ -159,18 +161,18 @@ def test_a_failure_takes_only_those_with_it_that_need_the_result(store: Store) -
     assert sorted(progress.dropped) == ["both", "states"]
 
 
-def test_a_damaged_input_is_computed_anew_before_all_that_need_it(store: Store) -> None:
+def test_a_damaged_input_is_computed_anew_before_those_that_found_the_damage(store: Store) -> None:
     model = job("model")
-    windows = [job(f"window {n}", model) for n in range(3)]
+    windows = [job(f"window{n}", model) for n in range(3)]
     write(store, model)
     outcome, progress, bundles = run(
-        store, model, *windows, slots=2, **{f"window {n}": [damaged(model)] for n in range(2)}
+        store, model, *windows, slots=2, window0=[damaged(model)], window1=[damaged(model)]
     )
     assert progress.notes[0] == "model is damaged; it is computed anew"
     assert bundles.count(["model"]) == 1
     assert outcome == Outcome(4)
-    assert bundles.index(["model"]) < bundles.index(["window 2"])
-    assert sorted(progress.finished) == ["model", "window 0", "window 1", "window 2"]
+    assert sorted(map(str, bundles[-2:])) == ["['window0']", "['window1']"]
+    assert sorted(progress.finished) == ["model", "window0", "window1", "window2"]
 
 
 def test_a_damaged_input_that_nobody_can_compute_is_a_failure(store: Store) -> None:
@@ -188,20 +190,6 @@ def test_an_artefact_that_is_damaged_again_and_again_is_given_up(store: Store) -
     assert bundles.count(["window"]) == loop.REPAIRS + 1
 
 
-def test_a_damaged_input_that_then_fails_takes_along_those_that_found_the_damage(
-    store: Store,
-) -> None:
-    model = job("model")
-    first, second = job("first", model), job("second", model)
-    last = job("last", second)
-    write(store, model)
-    outcome, _, _ = run(
-        store, model, first, second, last, first=[damaged(model)], model=[failed(model)]
-    )
-    assert outcome.failed.keys() == {model.artefact}
-    assert outcome.left_out == {first.artefact, second.artefact, last.artefact}
-
-
 def test_a_job_whose_workers_die_is_tried_three_times(store: Store) -> None:
     model, other = job("model"), job("other")
     window = job("window", model)
@@ -213,7 +201,6 @@ def test_a_job_whose_workers_die_is_tried_three_times(store: Store) -> None:
     (failure,) = outcome.failed.values()
     assert str(failure) == "model failed: its worker process died, 3 times"
     assert failure == read_failure(store, model)
-    assert failure.launch == "this launch"
     assert sorted(progress.waited) == ["model", "model", "other"]
 
 
@@ -230,13 +217,9 @@ def test_what_another_process_computes_is_waited_for(store: Store) -> None:
     model = job("model")
     window = job("window", model)
 
-    class Waiting(Recorder):
-        def note(self, words: str) -> None:
-            raise AssertionError(words)
-
     with store.locks.hold(*model.artefact):
         executor = Pretending(store, {"model": [{"state": "elsewhere"}]})
-        progress = Waiting()
+        progress = Recorder()
         looks = 0
         held = store.locks.held
 
@@ -251,6 +234,7 @@ def test_what_another_process_computes_is_waited_for(store: Store) -> None:
         outcome = executor.execute([model, window], progress)
     assert outcome == Outcome(1)
     assert progress.finished == ["model", "window"]
+    assert progress.notes == []
 
 
 def test_what_another_process_gave_up_is_taken_over(store: Store) -> None:
@@ -258,6 +242,49 @@ def test_what_another_process_gave_up_is_taken_over(store: Store) -> None:
     outcome, _, bundles = run(store, model, model=[{"state": "elsewhere"}])
     assert outcome == Outcome(1)
     assert bundles == [["model"], ["model"]]
+
+
+class Watched(Executor):
+    """Workers elsewhere that say nothing: what they do is seen in the store."""
+
+    reports = False
+    slots = 100
+
+    def __init__(self, store: Store, *steps: Callable[[], None]) -> None:
+        super().__init__(store)
+        self.steps = list(steps)
+
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
+        future: Future[None] = Future()
+        future.set_result(None)
+        return future
+
+    def poll(self, progress: Progress) -> None:
+        self.steps.pop(0)()
+
+    def stop(self) -> None:
+        pass
+
+
+def test_workers_elsewhere_are_followed_through_the_store(store: Store) -> None:
+    done, dies, fails = job("done"), job("dies"), job("fails")
+    after = job("after", fails)
+    record_failure(store, fails, DataError("long ago"))  # by an earlier command
+    stack = ExitStack()
+    progress = Recorder()
+    executor = Watched(
+        store,
+        lambda: stack.enter_context(store.locks.hold(*dies.artefact)),
+        stack.close,
+        lambda: write(store, done, dies),
+        lambda: record_failure(store, fails, DataError("too bad")),
+    )
+    outcome = executor.execute([done, dies, fails, after], progress)
+    assert progress.started == progress.waited == ["dies"]
+    assert sorted(progress.finished) == ["dies", "done"]
+    assert outcome.computed == 2
+    assert [str(each) for each in outcome.failed.values()] == ["fails failed: too bad"]
+    assert outcome.left_out == {after.artefact}
 
 
 def test_a_store_that_is_full_ends_everything(store: Store) -> None:
@@ -287,7 +314,7 @@ def test_choosing_the_next_job_takes_no_longer_with_many_jobs(store: Store) -> N
 # --- one attempt ---
 
 
-def test_an_attempt_stores_the_result_and_forgets_an_earlier_failure(store: Store) -> None:
+def test_an_attempt_stores_the_result_or_keeps_why_it_failed(store: Store) -> None:
     riddle = Job("nap", "riddle", {"seconds": "many"})
     reply = attempt(riddle, store, lambda fraction: None)
     assert reply["state"] == "failed"
@@ -296,17 +323,18 @@ def test_an_attempt_stores_the_result_and_forgets_an_earlier_failure(store: Stor
     assert failure == read_failure(store, riddle)
     assert "Traceback" in Path(str(failure.log)).read_text()
     good = job("good")
-    loop.record_failure(store, good, DataError("it was bad", remedy="wait"))
-    assert str(read_failure(store, good)) == "good failed: it was bad; wait"
     assert attempt(good, store, lambda fraction: None) == DONE
-    assert read_failure(store, good) is None
     assert attempt(good, store, lambda fraction: None) == {"state": "there"}
     with store.locks.hold(*job("other").artefact):
         assert attempt(job("other"), store, lambda fraction: None) == {"state": "elsewhere"}
 
 
-def test_workers_of_one_launch_do_not_repeat_what_failed_in_another(store: Store) -> None:
+def test_what_failed_is_tried_again_by_a_new_command_but_not_by_another_worker(
+    store: Store,
+) -> None:
     one = job("one")
-    loop.record_failure(store, one, DataError("it was bad"), "first launch")
-    assert attempt(one, store, lambda fraction: None, "first launch")["state"] == "failed"
-    assert attempt(one, store, lambda fraction: None, "second launch") == DONE
+    record_failure(store, one, DataError("it was bad", remedy="wait"))
+    reply = attempt(one, store, lambda fraction: None)
+    assert str(Failure(**reply["failure"])) == "one failed: it was bad; wait"
+    assert run(store, one)[0] == Outcome(1)
+    assert read_failure(store, one) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,30 +13,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
 from memloc.config import Execution, Ray, Resources
 from memloc.engine import on_ray
-from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor, make_executor
-from memloc.engine.loop import WorkerLost, read_failure
+from memloc.engine.job import Job, read_failure
+from memloc.engine.local import make_executor
 from memloc.engine.on_ray import RayExecutor
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
 from tests.engine.same_results import (
     Recorder,
     assert_nothing_left,
-    assert_same_results,
-    compute_here,
-    first_holder,
-    make_jobs,
-    make_model,
     naps,
     riddle,
 )
@@ -54,16 +48,6 @@ def cluster() -> Iterator[str]:
     on_ray.join_cluster(ray, None, 2)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Job], Store, Path]:
-    """The plan, and its results as computed in this process."""
-    folder = tmp_path_factory.mktemp("here")
-    store, model = Store(folder / "store"), make_model(folder / "model")
-    jobs = make_jobs(model, store)
-    compute_here(jobs, store)
-    return jobs, store, model
 
 
 @pytest.fixture
@@ -88,27 +72,6 @@ def meanwhile(action: Callable[[], None]) -> Iterator[None]:
     thread.join()
 
 
-def kill_holder(store: Store, kind: str) -> None:
-    deadline = time.monotonic() + 60
-    while (holder := first_holder(store, kind)) is None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.kill(holder, signal.SIGKILL)
-
-
-def test_tables_are_those_of_this_process_though_a_worker_was_killed_in_the_middle_of_a_job(
-    cluster: str, here: tuple[list[Job], Store, Path], store: Store
-) -> None:
-    _, there, model = here
-    jobs = make_jobs(model, store)
-    with meanwhile(lambda: kill_holder(store, "train")):
-        outcome, progress = execute(store, jobs)
-    assert progress.failed == []
-    assert (outcome.computed, outcome.failed) == (len(jobs), {})
-    assert_same_results(jobs, there, store)
-    assert progress.notes == []  # Ray itself has tried again
-    assert_nothing_left(store)
-
-
 def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store) -> None:
     wrong, others = riddle(), naps(4, 0.05)
     left_out = naps(1, 0.05, wrong, name="after the riddle")
@@ -119,19 +82,6 @@ def test_what_fails_is_said_once_and_the_rest_goes_on(cluster: str, store: Store
     assert progress.failed == [str(outcome.failed[wrong.artefact])]
     assert "riddle failed: TypeError: " in progress.failed[0]
     assert read_failure(store, wrong) == outcome.failed[wrong.artefact]
-
-
-def test_two_executors_on_one_store_compute_nothing_twice(cluster: str, store: Store) -> None:
-    jobs = naps(16, 0.2)
-    found: list[Any] = []
-    with meanwhile(lambda: found.append(execute(store, jobs)[0])):
-        deadline = time.monotonic() + 60
-        while not store.locks.holders() and time.monotonic() < deadline:  # until Ray has begun
-            time.sleep(0.02)
-        with LocalExecutor(store, 1) as executor:
-            found.append(executor.execute(jobs, Silent()))
-    assert sum(outcome.computed for outcome in found) == 16
-    assert all(outcome.computed > 0 and not outcome.failed for outcome in found)
 
 
 def test_kinds_of_jobs_have_their_own_resources(cluster: str, store: Store) -> None:
@@ -163,13 +113,13 @@ import sys
 from pathlib import Path
 from memloc.engine.job import Job
 from memloc.engine.on_ray import RayExecutor
-from memloc.engine.progress import Silent
+from memloc.engine.progress import Progress
 from memloc.config import Ray
 from memloc.engine.store.store import Store
 jobs = [Job("nap", f"nap {number}", {"seconds": 60, "number": number}) for number in range(4)]
 try:
     with RayExecutor(Store(Path(sys.argv[1])), Ray(address=sys.argv[2])) as executor:
-        executor.execute(jobs, Silent())
+        executor.execute(jobs, Progress())
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -200,9 +150,7 @@ def test_an_interrupted_program_leaves_the_cluster_at_once_and_nothing_behind(
     [
         ("127.0.0.1:1", r"cannot be reached \(Connection refused\); start one"),
         ("ray://127.0.0.1:1", "cannot be reached"),
-        ("nowhere.invalid:6379", "cannot be reached"),
         ("somewhere", "give `auto`, HOST:PORT or ray://HOST:PORT"),
-        ("127.0.0.1:99999", "cannot be reached"),
     ],
 )
 def test_an_unreachable_cluster_is_one_sentence_soon(
@@ -214,27 +162,6 @@ def test_an_unreachable_cluster_is_one_sentence_soon(
         make_executor(config, store, store.root)
     assert time.monotonic() - started < 10
     assert repr(address) in str(error.value)
-
-
-def test_nothing_is_shown_before_the_cluster_is_reached(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*given: object) -> None:
-        raise ClusterError("away")
-
-    class Shown(Recorder):
-        def showing(self, jobs: object) -> NoReturn:
-            raise AssertionError("shown")
-
-    # A cluster is there for the other tests, and an `auto` one may happen to be.
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(on_ray, "join_cluster", away)
-    config = Execution(executor="ray", ray=Ray(address="auto"))
-    with (
-        pytest.raises(ClusterError, match="away"),
-        make_executor(config, store, store.root) as executor,
-    ):
-        executor.execute(naps(1, 0), Shown())
 
 
 def test_without_ray_the_sentence_says_what_to_install(
@@ -257,7 +184,7 @@ def test_a_worker_that_does_not_see_the_store_is_one_sentence(
         pytest.raises(ClusterError, match=f"on {socket.gethostname()} does not see the store"),
         executor,
     ):
-        executor.execute(naps(1, 0), Silent())
+        executor.execute(naps(1, 0), Progress())
 
 
 def test_a_worker_without_memloc_or_with_another_version_is_one_sentence(
@@ -265,7 +192,7 @@ def test_a_worker_without_memloc_or_with_another_version_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     token = tmp_path / "token"
-    token.touch()
+    token.mkdir()
     found = json.loads(on_ray.work_here("[]", str(tmp_path), str(token), "0.0.0", True))
     assert "has memloc " in found["problem"]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
@@ -298,8 +225,4 @@ def test_what_became_of_lost_workers_is_said_in_words(store: Store) -> None:
         ray.exceptions.NodeDiedError("x"): "the machine of its Ray worker was lost",
         ray.exceptions.WorkerCrashedError(): r"was lost \(WorkerCrashedError\)",
     }.items():
-        done: Future[str] = Future()
-        done.set_exception(error)
-        executor._answer(None, answer := Future(), done)
-        with pytest.raises(WorkerLost, match=words):
-            answer.result()
+        assert re.search(words, executor._why_lost(error))

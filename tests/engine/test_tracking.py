@@ -12,9 +12,10 @@ import pytest
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
-from memloc.engine.tracking import Tracker, check_tracker
+from memloc.engine.views import Tracker, check_tracker
 from memloc.errors import MemlocError
-from tests.engine.test_progress import Recorder, failure
+from tests.engine.same_results import Recorder
+from tests.engine.test_progress import failure
 
 SPLITS = ("train", "noisy", "clean", "validation")
 
@@ -94,17 +95,10 @@ def test_counts_curves_and_failures_are_sent(package: FakePackage, store: Store,
     assert "hello from the tracker" in (store.root.parent / "tracking.log").read_text()
 
 
-def test_trainings_of_one_title_are_told_apart_and_one_that_is_gone_is_left_out(
-    package: FakePackage, store: Store
-) -> None:
-    jobs = [trained(store, number, title="same") for number in (1, 2)]
-    work(Progress(Tracker("fake_tracker", "mine", store)), [*jobs, Job("train", "gone", {})])
-    names = {key.partition("/")[0] for m in package.messages for key in m if "/epoch" in key}
-    assert names == {"same", f"same_{jobs[1].key[:6]}"}
-
-
-@pytest.mark.parametrize("error", [ConnectionError("no\nnetwork"), SystemExit("no network")])
-@pytest.mark.parametrize("where", ["init", "log"])
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("init", SystemExit("no network")), ("log", ConnectionError("no\nnetwork"))],
+)
 def test_a_tracker_that_fails_is_noted_once_and_the_sweep_goes_on(
     package: FakePackage, store: Store, where: str, error: BaseException
 ) -> None:
@@ -112,13 +106,12 @@ def test_a_tracker_that_fails_is_noted_once_and_the_sweep_goes_on(
         raise error
 
     setattr(package, where, broken)
-    recorder = Recorder()
-    progress = Progress(recorder, Tracker("fake_tracker", "mine", store))
+    progress = Recorder()
+    progress.views.append(Tracker("fake_tracker", "mine", store))
     jobs = [Job("window", f"window {n}", {"n": n}) for n in range(4)]
     for _ in range(2):  # several rounds of one sweep
         work(progress, jobs)
-    notes = [text for what, text in recorder.told if what == "note"]
-    assert notes == ["tracking has stopped, the sweep goes on: no network"]
+    assert progress.notes == ["tracking has stopped, the sweep goes on: no network"]
     assert progress.sums["done"] == 4
 
 
@@ -137,8 +130,8 @@ def test_the_real_trackers_take_it(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     jobs = [trained(store, 1), Job("window", "layer 1", {})]
-    recorder = Recorder()
-    tracker = Tracker(name, "mine", store)
-    work(Progress(recorder, tracker), jobs, bad=jobs[1])
-    tracker._finish()
-    assert not any("tracking has stopped" in text for _, text in recorder.told)
+    progress, tracker = Recorder(), Tracker(name, "mine", store)
+    progress.views.append(tracker)
+    work(progress, jobs, bad=jobs[1])
+    tracker.finish()
+    assert progress.notes == []

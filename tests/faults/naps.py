@@ -21,9 +21,9 @@ from memloc.config import Execution
 from memloc.engine.job import Job
 from memloc.engine.local import make_executor
 from memloc.engine.loop import Outcome
-from memloc.engine.progress import LogLines, Progress
-from memloc.engine.status import Journal
+from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
+from memloc.engine.views import LogLines
 from memloc.errors import MemlocError
 from tests.faults.sweeps import Sweep
 
@@ -59,10 +59,6 @@ class NapSweep(Sweep):
     def command(self) -> list[str]:
         return [sys.executable, "-m", "tests.faults.naps", str(self.runs)]
 
-    @property
-    def journal(self) -> Path:
-        return self.runs / "journal.jsonl"
-
     def tables(self) -> dict[str, Any]:
         """What every job left; opening an artefact checks it."""
         store = Store(self.store)
@@ -72,7 +68,7 @@ class NapSweep(Sweep):
 def compute(runs: Path, executor: str, workers: int) -> Outcome:
     """Compute all that is not there."""
     runs.mkdir(parents=True, exist_ok=True)
-    progress = Progress(Journal(runs / "journal.jsonl"), LogLines())
+    progress = Progress(LogLines())
     settings = Execution(executor=executor, workers=workers)
     with make_executor(settings, Store(runs / "store"), runs) as here:
         return here.execute(make_jobs(), progress)

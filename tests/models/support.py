@@ -11,18 +11,13 @@ import torch
 import transformers
 
 from memloc.errors import ModelError
-from memloc.models.blocks import BlockModel
-from memloc.models.units import mixed_stack
-from tests.tiny_models import ARCHITECTURES, tiny_model
+from memloc.models.blocks import BlockModel, mixed_stack
+from tests.tiny_models import ARCHITECTURES, T5, tiny_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "support.md"
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
 OTHERS: dict[str, tuple[str | None, dict[str, Any]]] = {
-    "t5": (
-        "encoder.block",
-        {"layers_name": "num_layers", "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4}
-        | {"decoder_start_token_id": 0},
-    ),
+    "t5": ("encoder.block", T5),
     "albert": (None, {**SMALL, "embedding_size": 16}),
 }
 """Architectures that need a word, or are refused: path of the layers, and settings."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from benchmarks.swapping_memory import make_models, measure
 
-from memloc.models.check import swapping_bytes
+from memloc.models.load import swapping_bytes
 
 
 def test_low_memory_saves_the_layers_of_one_model() -> None:

@@ -11,18 +11,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from memloc.paper.claims import CLAIMS, check_claims, count_verdicts
-from memloc.paper.numbers import (
-    TABLE_2,
-    TASK_M_COG,
-    TECHNIQUES_M_COG,
-    TECHNIQUES_WEIGHTS,
-)
-from memloc.paper.verdicts import Evidence, Finding, judge
+from memloc.paper.claims import CLAIMS, Finding, check_claims, count_verdicts, judge
+from memloc.paper.measures import Evidence
 from memloc.results.grid import Grid, read_grid
 from tests.result_folders import straight, write_run, write_twins
 
 TASKS = tuple("abcdefgh")
+TASK_M_COG = CLAIMS["order-of-tasks"].arguments["paper"]
 CENTRES = np.linspace(0.36, 0.60, len(TASKS))
 
 
@@ -30,7 +25,7 @@ class Findings(Mapping[str, Finding]):
     """By claim, each judged when it is looked at: all of them take seconds."""
 
     def __init__(self, grid: Grid) -> None:
-        self.claims = {claim.id: claim for claim in CLAIMS}
+        self.claims = CLAIMS
         self.evidence = Evidence(grid)
 
     def __getitem__(self, claim: str) -> Finding:
@@ -96,10 +91,7 @@ JUMP = [1.0] * 8 + [0.1] * 4
     [
         ("not-confined", 12, {"single_layer": 0.14}, {"single_layer": 0.16}),
         ("not-confined", 6, {"single_layer": 0.29}, {"single_layer": 0.31}),
-        ("not-confined", 24, {"single_layer": 0.07}, {"single_layer": 0.08}),
         ("layers-to-revert", 12, {"layers_to_revert": 7}, {"layers_to_revert": 6}),
-        ("layers-to-revert", 12, {"layers_to_revert": 10}, {"layers_to_revert": 11}),
-        ("layers-to-revert", 6, {"layers_to_revert": 3}, {"layers_to_revert": 2}),
         ("layers-to-revert", 6, {"layers_to_revert": 5}, {"layers_to_revert": 6}),
         ("clean-error", 6, {"clean_error": 0.004}, {"clean_error": 0.02}),
         (
@@ -158,31 +150,6 @@ def test_most_runs_decide_and_the_share_of_them_is_the_value(
     assert found.measured.interval[0] < (8 - others) / 8 <= found.measured.interval[1]
 
 
-@pytest.mark.parametrize(("others", "verdict"), [(1, "not enough data"), (4, "does not hold")])
-def test_the_bottom_half_must_work_nearly_always(tmp_path: Path, others: int, verdict: str) -> None:
-    def end(place: int) -> dict[str, Any]:
-        swapped = course(0.4 if place < others else 0.9)
-        return {"positions": {"memorised": course(0.1), "bottom_swapped": swapped}}
-
-    write_tasks(tmp_path, make=end)
-    found = findings(tmp_path)["bottom-swap"]
-    assert found.measured.value == pytest.approx((8 - others) / 8)
-    assert found.verdict == verdict
-
-
-@pytest.mark.parametrize("claim", ["bottom-swap", "top-swap"])
-def test_nothing_is_prevented_where_nothing_crosses(tmp_path: Path, claim: str) -> None:
-    stays = {state: course(0.8) for state in ("memorised", "bottom_swapped", "top_swapped")}
-    write_tasks(tmp_path, positions=stays)
-    assert findings(tmp_path)[claim].reason == "takes 4 runs, there are none"
-
-
-@pytest.mark.parametrize("claim", ["not-confined", "layers-to-revert", "gradual"])
-def test_models_of_few_layers_do_not_count(tmp_path: Path, claim: str) -> None:
-    write_tasks(tmp_path, layers=3, single_layer=0.1, positions={"memorised": course(0.1, 3)})
-    assert findings(tmp_path)[claim].verdict == "not enough data"
-
-
 def between_and_within(tasks_differ: bool, technique: str) -> Callable[[int], dict[str, Any]]:
     """Three seeds per task; either tasks or seeds decide where the weight is."""
 
@@ -213,7 +180,7 @@ def test_layers_depend_on_the_task_if_tasks_differ_more_than_seeds(
     write_tasks(tmp_path / "one-seed", make=with_centres(technique, CENTRES))
     without = findings(tmp_path / "one-seed")[claim]
     assert without.verdict == "not enough data"
-    assert "--seeds" in without.reason
+    assert "two seeds" in without.reason
 
 
 def test_the_share_of_the_variance_is_that_of_a_random_effects_model(tmp_path: Path) -> None:
@@ -254,21 +221,12 @@ def test_tasks_are_ordered_as_in_the_paper_or_not(tmp_path: Path) -> None:
     assert findings(tmp_path / "own")["order-of-tasks"].measured.n == 0  # none of the paper's
 
 
-def test_a_task_that_only_some_models_have_has_no_place_in_the_order(tmp_path: Path) -> None:
-    tasks = list(TASK_M_COG)
-    write_tasks(tmp_path, "one", tasks=tasks, make=with_centres("swapping", [0.5] * len(tasks)))
-    deep = with_centres("swapping", [0.4] * len(tasks))
-    write_tasks(tmp_path, "two", tasks=tasks[:6], make=deep)
-    # The mean of one model and that of both would differ, though no model orders the tasks at all.
-    found = findings(tmp_path)["order-of-tasks"]
-    assert (found.measured.n, found.measured.value) == (6, None)
-
-
-@pytest.mark.parametrize("pair", TECHNIQUES_M_COG)
+@pytest.mark.parametrize("pair", [("swapping", "retraining"), ("probing", "gradients")])
 def test_centres_of_two_techniques_go_together_as_in_the_paper_or_not(
     tmp_path: Path, pair: tuple[str, str]
 ) -> None:
-    order = order_with(TECHNIQUES_M_COG[pair])
+    claim = f"fig8-{pair[0]}-{pair[1]}"
+    order = order_with(CLAIMS[claim].number)
     for name, places in (("good", order), ("bad", range(8)[::-1])):
 
         def make(place: int, places: Sequence[int] = places) -> dict[str, Any]:
@@ -277,33 +235,9 @@ def test_centres_of_two_techniques_go_together_as_in_the_paper_or_not(
 
         for model in ("one", "two", "three"):  # moderate correlations take many runs
             write_tasks(tmp_path / name, model, layers=6, make=make)
-    claim = f"fig8-{pair[0]}-{pair[1]}"
     assert verdict(tmp_path / "good", claim) == "holds"
     bad = findings(tmp_path / "bad")[claim]
     assert (bad.verdict, bad.reason) == ("does not hold", "opposite to the paper")
-
-
-@pytest.mark.parametrize("pair", TECHNIQUES_WEIGHTS)
-def test_weights_of_two_techniques_go_together_as_in_the_paper_or_not(
-    tmp_path: Path, pair: tuple[str, str]
-) -> None:
-    wanted = TECHNIQUES_WEIGHTS[pair]
-    random = np.random.default_rng(1)
-    one, noise = random.random((2, 8, 6))
-    shares = np.linspace(0, 1, 200)
-    mixtures = [share * one + (1 - share) * noise for share in shares]
-    rhos = [spearmanr(one.ravel(), mixture.ravel()).statistic for mixture in mixtures]
-    like = mixtures[int(np.argmin(np.abs(np.array(rhos) - wanted)))]
-    for name, other in (("good", like), ("bad", 1 - one)):
-
-        def make(place: int, other: np.ndarray = other) -> dict[str, Any]:
-            both = (one[place].tolist(), other[place].tolist())
-            return {"weights": {t: [w] for t, w in zip(pair, both, strict=True)}}
-
-        write_tasks(tmp_path / name, layers=6, make=make)
-    claim = f"fig9-{pair[0]}-{pair[1]}"
-    assert verdict(tmp_path / "good", claim) == "holds"
-    assert verdict(tmp_path / "bad", claim) == "does not hold"
 
 
 def two_models(
@@ -339,25 +273,6 @@ def test_pairs_of_models_are_listed_with_the_papers_value(tmp_path: Path) -> Non
     assert "paper" not in details["bert-base-cased", "minilm"]
     mean = np.mean([detail["spearman"] for detail in details.values()])
     assert found.measured.value == pytest.approx(mean)
-
-
-@pytest.mark.parametrize(("claim", "rho"), [("fig8-models", 0.8), ("fig9-models", 0.8)])
-def test_models_agree_as_much_as_in_the_paper_or_not(
-    tmp_path: Path, claim: str, rho: float
-) -> None:
-    two_models(tmp_path / "good", "swapping", order_with(rho))
-    two_models(tmp_path / "bad", "swapping", range(8)[::-1])
-    assert verdict(tmp_path / "good", claim) == "holds"
-    assert verdict(tmp_path / "bad", claim) == "does not hold"
-
-
-def test_deeper_models_order_tasks_alike_or_not(tmp_path: Path) -> None:
-    two_models(tmp_path / "good", "swapping", range(8), layers=(6, 12))
-    two_models(tmp_path / "bad", "swapping", range(8)[::-1], layers=(6, 12))
-    two_models(tmp_path / "same", "swapping", range(8))
-    assert verdict(tmp_path / "good", "deeper-models") == "holds"
-    assert verdict(tmp_path / "bad", "deeper-models") == "does not hold"
-    assert "different depth" in findings(tmp_path / "same")["deeper-models"].reason
 
 
 def test_events_of_deeper_models_go_with_those_of_others_or_not(tmp_path: Path) -> None:
@@ -413,7 +328,9 @@ def test_an_event_that_never_happens_is_said_to_be_missing(tmp_path: Path) -> No
     assert found["initiation-f1-90"].reason == "no run has the event f1_90 and initiation"
 
 
-@pytest.mark.parametrize(("depth", "score"), TABLE_2)
+@pytest.mark.parametrize(
+    ("depth", "score"), [("crossing", "generalisation_score"), ("m_cog", "validation_score")]
+)
 def test_deeper_memorisation_goes_with_better_scores_or_not(
     tmp_path: Path, depth: str, score: str
 ) -> None:
@@ -440,46 +357,6 @@ def test_deeper_memorisation_goes_with_better_scores_or_not(
     assert bad[general].measured.value == pytest.approx(-1)
 
 
-@pytest.mark.parametrize("missing", ["validation", "generalisation"])
-def test_table_2_takes_both_scores(tmp_path: Path, missing: str) -> None:
-    def make(place: int) -> dict[str, Any]:
-        known = {"validation": place / 10, "generalisation": place / 10}
-        del known[missing]
-        return {"events": {"crossing": [place + 1], "mem_gen": [place + 2]}, **known}
-
-    write_tasks(tmp_path, make=make)
-    found = findings(tmp_path)
-    assert found[f"table2-crossing-{missing}"].reason == f"no run has a {missing} score"
-    assert found["later-with-generalisation"].verdict == "not enough data"
-    assert "of 6 are known" in found["later-with-generalisation"].reason
-
-
-def test_one_correlation_below_zero_is_enough_to_refute_that_all_are_above(tmp_path: Path) -> None:
-    def make(place: int) -> dict[str, Any]:
-        events = {"crossing": [place + 1], "mem_gen": [8 - place]}
-        weights = {"swapping": [straight(12, CENTRES[place])]}
-        scores = {"validation": place / 10, "generalisation": place / 20}
-        return {"events": events, "weights": weights, **scores}
-
-    write_tasks(tmp_path, make=make)
-    found = findings(tmp_path)["later-with-generalisation"]
-    assert (found.verdict, found.measured.value) == ("does not hold", pytest.approx(-1))
-    assert found.measured.words.startswith("lowest: mem≫gen, ")
-
-
-def test_scores_of_each_model_are_in_the_details(tmp_path: Path) -> None:
-    def make(place: int) -> dict[str, Any]:
-        return {"events": {"crossing": [place + 1]}, "validation": place / 10}
-
-    for model in ("bert-base-cased", "minilm"):
-        write_tasks(tmp_path, model, make=make)
-    details = findings(tmp_path)["table2-crossing-validation"].measured.details
-    assert details == (
-        {"model": "bert-base-cased", "spearman": pytest.approx(1), "n": 8, "paper": 0.90},
-        {"model": "minilm", "spearman": pytest.approx(1), "n": 8},
-    )
-
-
 def write_binarised(
     runs: Path, order: Sequence[int], shift: int = 0, layers: int = 12, tasks: int = 8
 ) -> Path:
@@ -502,16 +379,16 @@ def write_binarised(
 EVENTS_COMPARED = ("crossing", "initiation")
 
 
-@pytest.mark.parametrize("what", ["m-cog", *EVENTS_COMPARED])
-def test_tasks_keep_their_order_when_cut_to_two_classes_or_not(tmp_path: Path, what: str) -> None:
-    write_binarised(tmp_path / "good", range(8))
-    write_binarised(tmp_path / "bad", range(8)[::-1])
-    good, bad = (findings(tmp_path / name)[f"binarised-{what}"] for name in ("good", "bad"))
-    assert (good.verdict, good.measured.value) == ("holds", pytest.approx(1))
-    assert (good.measured.n, good.measured.units, good.measured.unit) == (8, 8, "tasks")
-    assert (bad.verdict, bad.measured.value) == ("does not hold", pytest.approx(-1))
-    assert good.measured.details[0]["task"] == "a"
-    assert {"model", "layers", "multi", "binary"} < good.measured.details[0].keys()
+def test_tasks_keep_their_order_when_cut_to_two_classes_or_not(tmp_path: Path) -> None:
+    alike = findings(write_binarised(tmp_path / "good", range(8)))
+    turned = findings(write_binarised(tmp_path / "bad", range(8)[::-1]))
+    for what in ("m-cog", *EVENTS_COMPARED):
+        good, bad = (found[f"binarised-{what}"] for found in (alike, turned))
+        assert (good.verdict, good.measured.value) == ("holds", pytest.approx(1))
+        assert (good.measured.n, good.measured.units, good.measured.unit) == (8, 8, "tasks")
+        assert (bad.verdict, bad.measured.value) == ("does not hold", pytest.approx(-1))
+        assert good.measured.details[0]["task"] == "a"
+        assert {"model", "layers", "multi", "binary"} < good.measured.details[0].keys()
 
 
 def test_with_two_classes_centres_stay_and_events_move_or_not(tmp_path: Path) -> None:
@@ -533,66 +410,6 @@ def test_with_two_classes_centres_stay_and_events_move_or_not(tmp_path: Path) ->
     assert before["binarised-m-cog-shift"].measured.value == pytest.approx(1)
 
 
-def test_shifts_of_24_layers_are_told_in_layers_of_12(tmp_path: Path) -> None:
-    found = findings(write_binarised(tmp_path, range(8), shift=-1, layers=24))
-    assert found["binarised-crossing-shift"].measured.value == pytest.approx(-1)  # 2 of 24
-    assert found["binarised-m-cog-shift"].measured.value == pytest.approx(1)
-
-
-def test_the_twin_is_found_from_either_group(tmp_path: Path) -> None:
-    write_binarised(tmp_path, range(8), shift=-1)
-    one, other = (Findings(read_grid(tmp_path, number)) for number in (1, 2))
-    for claim in ("binarised-m-cog", "binarised-crossing-shift"):
-        assert one[claim].measured == other[claim].measured
-        assert one[claim].verdict == "holds"
-    # All else is about the chosen group alone.
-    assert one["early-layers"].measured.n == other["early-layers"].measured.n == 8
-    assert one["early-layers"].measured.value != other["early-layers"].measured.value
-
-
-def test_few_binarised_tasks_have_values_but_no_verdict(tmp_path: Path) -> None:
-    write_binarised(tmp_path, range(8), shift=-1, tasks=3)
-    found = findings(tmp_path)
-    assert found["binarised-crossing-shift"].reason == "takes 4 tasks, there are 3"
-    assert found["binarised-crossing-shift"].measured.value == pytest.approx(-1)
-    assert found["binarised-crossing"].measured.value is None
-
-
-def test_what_the_comparison_with_two_classes_lacks_is_said(tmp_path: Path) -> None:
-    def reasons(runs: Path) -> set[str]:
-        found = findings(runs)
-        return {found[name].reason for name in found if name.startswith("binarised-")}
-
-    write_tasks(tmp_path / "multi")
-    same = "otherwise with the same settings"
-    assert reasons(tmp_path / "multi") == {f"needs runs of the same tasks with --binarise, {same}"}
-    write_tasks(tmp_path / "binary", settings={"data.binarise": True})
-    assert reasons(tmp_path / "binary") == {
-        f"needs runs of the same tasks without --binarise, {same}"
-    }
-    write_tasks(tmp_path / "two", classes=2)
-    assert reasons(tmp_path / "two") == {"needs tasks with more than two classes"}
-    for task in TASKS:
-        write_twins(tmp_path / "without", task, weights={"retraining": [straight(6, 0.4)]})
-    assert reasons(tmp_path / "without") == {
-        "needs results of swapping with all classes and with two",
-        "needs the event crossing with all classes and with two",
-        "needs the event initiation with all classes and with two",
-    }
-
-
-def test_events_that_never_happen_with_two_classes_are_missing(tmp_path: Path) -> None:
-    for place, task in enumerate(TASKS):
-        multi, binary = (
-            {"events": {"crossing": [layer]}} for layer in (place + 2, place + 1 if place else None)
-        )
-        write_twins(tmp_path, task, layers=12, multi=multi, binary=binary)
-    found = findings(tmp_path)["binarised-crossing-shift"]
-    assert (found.verdict, found.measured.n) == ("holds", 7)
-    assert found.measured.words == "missing in 1 of 8 pairs"
-    assert found.measured.details[0]["binary"] is None
-
-
 def test_fewer_than_four_runs_give_no_verdict_but_values_that_are_no_correlations(
     tmp_path: Path,
 ) -> None:
@@ -606,38 +423,10 @@ def test_fewer_than_four_runs_give_no_verdict_but_values_that_are_no_correlation
     assert found["fig8-swapping-retraining"].measured.n == 3
 
 
-def test_layers_of_few_runs_give_a_correlation_but_no_verdict(tmp_path: Path) -> None:
-    write_tasks(tmp_path, tasks=TASKS[:3])
-    found = findings(tmp_path)["fig9-swapping-retraining"]
-    assert found.measured.value == pytest.approx(1)
-    assert found.measured.n == 3 * 12
-    assert (found.verdict, found.reason) == ("not enough data", "takes 4 runs, there are 3")
-
-
-def test_runs_of_older_versions_leave_claims_of_section_5_open(tmp_path: Path) -> None:
-    write_tasks(tmp_path)
-    found = findings(tmp_path)
-    for claim in ("gradual", "bottom-swap", "top-swap", "single-examples"):
-        assert found[claim].reason == "needs the centroid analysis of `memloc run`"
-    assert found["crossing-mem-gen"].reason == "no run has the event crossing and mem_gen"
-
-
-def test_models_of_6_and_12_layers_are_judged_together(tmp_path: Path) -> None:
-    # One layer of 6 may undo twice as much as one of 12, and 4 of 6 are as many as 8 of 12.
-    write_tasks(tmp_path, "six", 6, single_layer=0.28, layers_to_revert=4)
-    write_tasks(tmp_path, "twelve", 12, single_layer=0.14, layers_to_revert=8)
-    found = findings(tmp_path)
-    assert found["not-confined"].measured.value == 1
-    assert found["layers-to-revert"].measured.value == pytest.approx(2 / 3)
-    assert found["layers-to-revert"].verdict == "holds"
-    assert found["early-layers"].measured.value == pytest.approx(0.45)
-    assert found["early-layers"].measured.n == 16
-
-
 def test_every_claim_has_a_verdict_and_the_counts_add_up(tmp_path: Path) -> None:
     write_tasks(tmp_path)
     found = check_claims(read_grid(tmp_path))
-    assert [finding.claim for finding in found] == list(CLAIMS)
+    assert [finding.claim for finding in found] == list(CLAIMS.values())
     counts = count_verdicts(found)
     assert sum(counts.values()) == len(CLAIMS)
     assert counts["holds"] >= 4

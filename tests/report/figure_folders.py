@@ -57,41 +57,45 @@ def write_full_run(
     """
     random = np.random.default_rng(zlib.crc32(f"{task} {model} {binarise}".encode()))
     deep = np.random.default_rng(zlib.crc32(task.encode())).uniform(0.38, 0.62)
-    weights = {
-        method: [
-            straight(layers, float(np.clip(deep + random.normal(0, 0.02), 0.34, 0.66)))
-            for _ in seeds
-        ]
-        for method in techniques
-    }
+
+    def weights() -> list[float]:
+        return straight(layers, float(np.clip(deep + random.normal(0, 0.02), 0.34, 0.66)))
+
     middle = max(1, min(layers - 1, round(layers * deep)))
     events: dict[str, list[int | None]] = {
         event: [int(np.clip(middle + shift + random.integers(-1, 2), 1, layers)) for _ in seeds]
         for event, shift in (("crossing", 1), ("initiation", 0), ("mem_gen", 1), ("f1_90", -1))
     }
+    falling = 1 - _rising(layers, deep)
     folder = write_run(
         runs,
         task,
         model,
         layers=layers,
         seeds=seeds,
-        weights=weights,
+        weights={technique: [weights() for _ in seeds] for technique in techniques},
         settings={"data.binarise": binarise},
         events=events,
-        positions={"memorised": _falling(layers, deep)},
+        positions={"memorised": falling.tolist()},
         validation=float(deep + random.normal(0, 0.05)),
         generalisation=float(deep + random.normal(0, 0.05)) if generalisation else None,
         name=name,
     )
-    write_tables(folder, layers, seeds, techniques, deep, random, generalisation)
+    for table, rows in _tables(layers, seeds, techniques, deep, random).items():
+        rows.to_parquet(folder / f"{table}.parquet", index=False)
+    if generalisation:
+        held = random.beta(3, 2, 400)
+        seen = held + (1 - held) * random.uniform(0.6, 1, 400)
+        columns = {"example": range(400), "noisy": np.arange(400) < 60}
+        columns |= {"training_memorisation": seen, "generalisation_score": held}
+        pd.DataFrame(columns).to_parquet(folder / "memorisation_map.parquet", index=False)
     classes = 2 if binarise or task in ("wic", "rte", "mrpc", "cola", "boolq", "sst2") else 6
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"memloc": memloc.__version__, "examples": 5400, "noisy_examples": 810}
     summary |= {"classes": [f"class {number}" for number in range(classes)]}
-    matrix = error_matrix(layers, deep)
-    for method in ("swapping", "retraining"):
-        if method in summary["techniques"]:
-            summary["techniques"][method]["error_by_size_and_layer"] = matrix.tolist()
+    for technique in {"swapping", "retraining"} & set(techniques):
+        found = summary["techniques"][technique]
+        found["error_by_size_and_layer"] = error_matrix(layers, deep).tolist()
     (folder / "summary.json").write_text(json.dumps(summary))
     return folder
 
@@ -105,123 +109,85 @@ def error_matrix(layers: int, deep: float) -> np.ndarray:
     return np.asarray(np.clip(grown / grown.max(), 0, 1))
 
 
-def write_tables(
-    folder: Path,
+def _rising(layers: int, deep: float) -> np.ndarray:
+    """From 0 to 1 over the layers, half of it at the given depth."""
+    places = (np.arange(1, layers + 1) - 0.5) / layers
+    return np.asarray(1 / (1 + np.exp(-9 * (places - deep))))
+
+
+def _tables(
     layers: int,
     seeds: Sequence[int],
     techniques: Sequence[str],
     deep: float,
     random: np.random.Generator,
-    generalisation: bool = True,
-) -> None:
+) -> dict[str, pd.DataFrame]:
     """The tables that `write_run` does not write."""
-    every = np.arange(1, layers + 1)
+    every, windows, rising = np.arange(1, layers + 1), all_windows(layers), _rising(layers, deep)
     parts: dict[str, list[pd.DataFrame]] = {}
 
-    def add(name: str, seed: int, **columns: object) -> None:
-        parts.setdefault(name, []).append(pd.DataFrame({"seed": seed, **columns}))
+    def add(name: str, **columns: object) -> None:
+        if columns.get("technique") in (None, *techniques):
+            parts.setdefault(name, []).append(pd.DataFrame(columns))
 
-    windows = all_windows(layers)
-    matrix = error_matrix(layers, deep)
     for seed in seeds:
-        for method in [m for m in techniques if m in ("swapping", "retraining")]:
+        layer = {"seed": seed, "layer": every}
+        matrix = error_matrix(layers, deep) * random.uniform(0.95, 1, (layers, layers))
+        for technique in ("swapping", "retraining"):
             errors = [matrix[w.size - 1, [layer - 1 for layer in w.layers]].mean() for w in windows]
+            edges = np.array(windows)
             add(
-                "windows", seed, technique=method,
-                first_layer=[w.first for w in windows], last_layer=[w.last for w in windows],
-                size=[w.size for w in windows],
-                noisy_error=np.clip(errors * (1 + random.normal(0, 0.05, len(windows))), 0, 1),
+                "windows", technique=technique, seed=seed, first_layer=edges[:, 0],
+                last_layer=edges[:, 1], size=edges[:, 1] - edges[:, 0] + 1, noisy_error=errors,
                 clean_error=0.002,
             )  # fmt: skip
-        if "probing" in techniques:
-            for probe_seed in range(2):
-                f1 = 0.2 + 0.6 / (1 + np.exp(-8 * (np.arange(layers + 1) / layers - deep)))
-                f1 = f1 + random.normal(0, 0.02, layers + 1)
-                add(
-                    "probes", seed, technique="probing", probe="mlp", model="memorised",
-                    layer=np.arange(layers + 1), probe_seed=probe_seed, f1=f1,
-                )  # fmt: skip
-        if "gradients" in techniques:
-            for state in ("near_ceiling", "frozen"):
-                for gradient in ("noisy", "clean", "difference"):
-                    norm = random.uniform(0.8, 1.2, layers) * (1 + every / layers)
-                    add(
-                        "gradients", seed, technique="gradients", model=state, gradient=gradient,
-                        layer=every, norm=norm,
-                    )  # fmt: skip
-        if "shapley" in techniques:
-            value = np.exp(-(((every - 0.5) / layers - deep) ** 2) / 0.05)
-            value = value / value.sum() + random.normal(0, 0.01, layers)
-            add("shapley", seed, technique="shapley", layer=every, value=value)
-        if "patching" in techniques:
-            for direction, end in (("restore", 1.0), ("implant", 0.9)):
-                share = end / (1 + np.exp(-9 * (every / layers - deep)))
-                add(
-                    "patching", seed, technique="patching", direction=direction, layer=every,
-                    flipped=share,
-                )  # fmt: skip
-        for labels in ("original", "perturbed"):
-            for probe_seed in range(2):
-                rises = 1 / (1 + np.exp(-10 * (every / layers - deep)))
-                noisy = 0.75 - 0.6 * rises if labels == "original" else 0.1 + 0.8 * rises
-                add(
-                    "class_probes", seed, labels=labels, layer=every, probe_seed=probe_seed,
-                    noisy_f1=noisy + random.normal(0, 0.02, layers),
-                    clean_f1=0.6 + 0.3 * np.sqrt(every / layers), guessing_f1=0.3,
-                )  # fmt: skip
-        for state, falls in (
-            ("memorised", _falling(layers, deep)),
-            ("bottom_swapped", [0.9] * layers),
-            ("top_swapped", [max(0.45, value) for value in _falling(layers, deep)]),
+        for probe_seed in range(2):
+            f1 = 0.2 + 0.6 * np.append(0, rising) + random.normal(0, 0.02, layers + 1)
+            probe = {"technique": "probing", "probe": "mlp", "model": "memorised", "seed": seed}
+            add("probes", **probe, layer=np.arange(layers + 1), probe_seed=probe_seed, f1=f1)
+        for state, gradient in product(
+            ("near_ceiling", "frozen"), ("noisy", "clean", "difference")
+        ):
+            norm = random.uniform(0.8, 1.2, layers) * (1 + every / layers)
+            named = {"technique": "gradients", "model": state, "gradient": gradient}
+            add("gradients", **layer, **named, norm=norm)
+        add("shapley", **layer, technique="shapley", value=random.uniform(0, 0.3, layers))
+        for direction in ("restore", "implant"):
+            add("patching", **layer, technique="patching", direction=direction, flipped=rising)
+        for labels, noisy in (("original", 0.75 - 0.6 * rising), ("perturbed", 0.1 + 0.8 * rising)):
+            add("class_probes", **layer, labels=labels, noisy_f1=noisy, clean_f1=0.8)
+        for state, noisy in (
+            ("memorised", 1 - rising),
+            ("bottom_swapped", 0.9 + 0 * rising),
+            ("top_swapped", np.maximum(0.45, 1 - rising)),
         ):
             apart = 0.9 - 0.75 * every / layers
             for group, mean in (
-                ("noisy", np.array(falls)),
-                ("class_a", np.zeros(layers)),
-                ("class_b", np.ones(layers)),
+                ("noisy", noisy),
+                ("class_a", 0 * every),
+                ("class_b", 0 * every + 1),
             ):
-                add(
-                    "centroids", seed, model=state, layer=every, group=group, count=50,
-                    mean=mean + random.normal(0, 0.02, layers), low=mean - apart, high=mean + apart,
-                )  # fmt: skip
+                position = {"mean": mean, "low": mean - apart, "high": mean + apart}
+                add("centroids", **layer, model=state, group=group, **position)
         for epoch in (10, 20, 30, 40, 50):
             early = epoch == 10  # nothing to localise yet
             centre = None if early else (deep + 0.2 - epoch / 250) * layers
             add(
-                "checkpoints", seed, epoch=[epoch],
+                "checkpoints", seed=seed, epoch=[epoch],
                 swapping_m_cog=pd.array([centre], dtype="Float64"),
                 probing_m_cog=pd.array([centre], dtype="Float64"),
                 crossing=pd.array([None if early else layers - epoch // 25], dtype="Int64"),
             )  # fmt: skip
-            for technique, measure in (
-                ("swapping", "weight"),
-                ("probing", "weight"),
-                ("centroids", "position"),
+            weight = np.exp(-(((every - (centre or 0)) / layers) ** 2) / 0.05)
+            weight = np.full(layers, np.nan) if early else weight
+            for technique, value in (
+                ("swapping", weight),
+                ("probing", weight),
+                ("centroids", np.clip(1 - epoch / 50 * every / layers, 0, 1)),
             ):
-                value = np.exp(-(((every - (centre or 0)) / layers) ** 2) / 0.05)
-                if technique == "centroids":
-                    value = np.clip(1 - epoch / 50 * every / layers, 0, 1)
-                add(
-                    "checkpoint_layers", seed, epoch=epoch, technique=technique, layer=every,
-                    measure=measure,
-                    value=np.nan if early and measure == "weight" else value,
-                )  # fmt: skip
-    if generalisation:
-        n = 400
-        noisy = np.arange(n) < 60
-        held = np.where(noisy, random.beta(1, 5, n), random.beta(5, 1.5, n))
-        parts["memorisation_map"] = [
-            pd.DataFrame(
-                {
-                    "example": range(n),
-                    "noisy": noisy,
-                    "training_memorisation": held + (1 - held) * random.uniform(0.6, 1, n),
-                    "generalisation_score": held,
-                }
-            )
-        ]
-    for table, rows in parts.items():
-        pd.concat(rows, ignore_index=True).to_parquet(folder / f"{table}.parquet", index=False)
+                rows = pd.DataFrame({**layer, "epoch": epoch, "technique": technique})
+                parts.setdefault("checkpoint_layers", []).append(rows.assign(value=value))
+    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
 
 
 def write_paper_grid(
@@ -303,11 +269,5 @@ def _control_tables(n: int, first: int, random: np.random.Generator) -> dict[str
         ),
         "gradients": pd.DataFrame(
             gradients, columns=["state", "gradient", "kind", "layer", "norm"]
-        ),
+        ).assign(technique="gradients"),
     }
-
-
-def _falling(layers: int, deep: float) -> list[float]:
-    """The mean of the noisy examples: from the old class to the new one."""
-    places = (np.arange(1, layers + 1) - 0.5) / layers
-    return [float(value) for value in 1 / (1 + np.exp(9 * (places - deep)))]

@@ -15,8 +15,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.centroids import HIGH, LOW, centroid_events
-from memloc.analysis.events import crossings_for_good, event_table, largest_steps
+from memloc.analysis.centroids import (
+    HIGH,
+    LOW,
+    centroid_events,
+    crossings_for_good,
+    event_table,
+    largest_steps,
+)
 from memloc.analysis.windows import (
     all_windows,
     error_matrix,

@@ -74,4 +74,4 @@ def test_what_was_not_learned_is_a_caution() -> None:
 def test_looking_for_whole_layers_in_parts_is_a_caution() -> None:
     (words,) = summary_of({"swapping": [True] * 5}, unit="mlp")["caveats"]
     assert words.startswith("memorisation was hidden in whole layers, but techniques were told to")
-    assert words.endswith("their MLP parts alone (--unit mlp).")
+    assert words.endswith("their MLP parts alone.")

@@ -1,56 +1,47 @@
-"""Every figure is drawn from constructed results, and looked at as far as a program can look."""
+"""Every figure is drawn from constructed results; its numbers are theirs, its texts readable."""
 
 from __future__ import annotations
 
+import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from memloc.report.figures.data import (
-    FigureData,
-    Picture,
-    PrintedTable,
-    read_figure_data,
-)
+from memloc.data.builtin import BUILTIN_TASKS
+from memloc.paper.figures import largest_errors
+from memloc.paper.printed_tables import latex_text
+from memloc.paper.tasks import PAPER_TASKS
+from memloc.report.figures.data import FigureData, Picture, PrintedTable, read_figure_data
+from memloc.report.figures.looks import model_looks, task_looks
 from memloc.report.figures.panels import DOUBLE, SINGLE, TALLEST, memloc_style, rendered
 from memloc.report.figures.registry import FigureEntry, choose_figures, figures, write_figures
 from tests.report.figure_folders import write_control, write_full_run, write_paper_grid
 from tests.result_folders import write_run
 
 FIGURES = figures()
-DRAWN = [entry for entry in FIGURES if not entry.name.startswith("table")]
-MANY_PANELS = ("fig21",)
+DRAWN = [entry for entry in FIGURES if not entry.is_table]
 LONG = [f"customer_complaints_of_2019_to_2024_in_region_{letter}" for letter in "abcdefghijkl"]
 
 
-def twins(tasks: list[str], models: list[str], layers: int = 12) -> pd.DataFrame:
-    """Tasks with all classes and with two, as `memloc.results.agreement` gives them."""
+def twins(data: FigureData) -> FigureData:
+    """With tasks with all classes and with two, as `memloc.results.agreement` gives them."""
     rows = [
-        (quantity, model, task, layers, place + 1.5, place + 1.0 + shift)
-        for shift, model in enumerate(models)
-        for place, task in enumerate(tasks)
+        (quantity, model, task, data.depths[model], place + 1.5, place + 1.0 + shift)
+        for shift, model in enumerate(list(data.run_models)[:2])
+        for place, task in enumerate(list(data.tasks)[:4])
         for quantity in ("m_cog", "crossing", "initiation")
     ]
     columns = ["quantity", "model", "task", "layers", "multi", "binary"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-def read(folder: Path, with_twins: bool = True) -> FigureData:
-    data = read_figure_data(folder)
-    if not with_twins:
-        return data
-    found = twins(data.tasks[:4], data.run_models[:2], data.depths[data.run_models[0]])
-    return replace(data, twins=found)
+    return replace(data, twins=pd.DataFrame(rows, columns=columns))
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +51,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     models = {"minilm": 6, "other": 6}
     write_paper_grid(runs, models, ("questions", "reviews"), seeds=(1, 2))
     write_control(runs, models, ("questions", "reviews"), seeds=(1, 2))
-    return read(runs)
+    return twins(read_figure_data(runs))
 
 
 @pytest.fixture(scope="module")
@@ -70,66 +61,52 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     models = {f"a-model-with-a-very-long-name-{size}b-uncased": 24 for size in (1, 2, 3, 4)}
     write_paper_grid(runs, models, LONG, seeds=(1,))
     write_control(runs, models, LONG)
-    return read(runs)
+    return twins(read_figure_data(runs))
 
 
-def pictures(entry: FigureEntry, data: FigureData) -> list[Picture]:
-    drawn = entry.draw(data)
-    assert not isinstance(drawn, PrintedTable)
-    return list(drawn)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param(
-            entry, marks=pytest.mark.slow if entry.name in MANY_PANELS else (), id=entry.name
-        )
-        for entry in DRAWN
-    ],
-)
-def test_drawn_twice_a_figure_is_the_same_byte_for_byte(
-    small: FigureData, entry: FigureEntry
-) -> None:
+def drawn(data: FigureData, name: str) -> list[Picture]:
     with memloc_style():
-        once, again = (pictures(entry, small)[0].figure for _ in range(2))
-        assert once is not again
-        for kind in ("svg", "png"):
+        found = choose_figures([name])[0].draw(data)
+    assert not isinstance(found, PrintedTable)
+    return list(found)
+
+
+def table(data: FigureData, name: str) -> PrintedTable:
+    found = choose_figures([name])[0].draw(data)
+    assert isinstance(found, PrintedTable)
+    return found
+
+
+def test_a_figure_is_the_same_byte_for_byte_and_without_a_date(small: FigureData) -> None:
+    with memloc_style():
+        once, again = (drawn(small, "fig7")[0].figure for _ in range(2))
+        for kind in ("svg", "png", "pdf"):
             content = rendered(once, kind)
             assert content == rendered(again, kind), kind
-            assert len(content) > 1000
-
-
-def test_no_file_has_a_date(small: FigureData) -> None:
-    with memloc_style():
-        figure = choose_figures(["fig7"])[0].draw(small)[0].figure  # type: ignore[index]
-        svg, pdf = rendered(figure, "svg"), rendered(figure, "pdf")
-        assert rendered(figure, "pdf") == pdf
-    assert b"<dc:date>" not in svg
-    assert b"CreationDate" not in pdf
+            assert b"<dc:date>" not in content
+            assert b"CreationDate" not in content
 
 
 @pytest.mark.parametrize("entry", DRAWN, ids=lambda entry: entry.name)
-def test_figures_of_a_small_grid_have_the_width_of_columns(
+def test_figures_have_the_width_of_columns_and_texts_that_do_not_overlap(
     small: FigureData, entry: FigureEntry
 ) -> None:
     with memloc_style():
-        for picture in pictures(entry, small):
-            width, height = picture.figure.get_size_inches()
-            assert any(np.isclose(width, known) for known in (SINGLE, DOUBLE)), width
-            assert height <= TALLEST
-            check_texts(picture.figure)
-            assert picture.caption.endswith(".")
+        picture = drawn(small, entry.name)[0]  # those of other models differ in numbers alone
+        width, height = picture.figure.get_size_inches()
+        assert any(np.isclose(width, known) for known in (SINGLE, DOUBLE)), width
+        assert height <= TALLEST
+        check_texts(picture.figure)
+        assert picture.caption.endswith(".")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", DRAWN, ids=lambda entry: entry.name)
+@pytest.mark.parametrize("name", ["fig2", "fig3", "fig7", "fig10", "fig15", "time"])
 def test_24_layers_12_tasks_and_long_names_neither_overlap_nor_overflow(
-    large: FigureData, entry: FigureEntry
+    large: FigureData, name: str
 ) -> None:
     with memloc_style():
-        picture = pictures(entry, large)[0]  # those of other models differ in numbers alone
-        check_texts(picture.figure)
+        check_texts(drawn(large, name)[0].figure)
 
 
 def check_texts(figure: Figure) -> None:
@@ -172,32 +149,6 @@ def _hidden_ticks(figure: Figure) -> set[int]:
     return hidden
 
 
-def test_the_users_own_settings_neither_matter_nor_change(small: FigureData) -> None:
-    entry = choose_figures(["fig4"])[0]
-    with memloc_style():
-        plain = rendered(pictures(entry, small)[0].figure, "svg")
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red"}):
-        before = dict(matplotlib.rcParams)
-        with memloc_style():
-            assert rendered(pictures(entry, small)[0].figure, "svg") == plain
-        assert dict(matplotlib.rcParams) == before
-
-
-def test_drawing_loads_neither_pyplot_nor_what_only_training_needs() -> None:
-    program = (
-        "import sys; from memloc.report.figures.registry import figures; figures()\n"
-        "loaded = {'matplotlib.pyplot', 'torch', 'transformers'} & set(sys.modules)\n"
-        "sys.exit(f'loaded: {sorted(loaded)}' if loaded else 0)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_command_line_does_not_load_matplotlib_for_other_commands() -> None:
-    program = "import sys, memloc.cli; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
-
-
 def test_every_figure_of_the_paper_with_data_is_listed_once() -> None:
     numbers = [number for entry in DRAWN for number in entry.numbers]
     assert sorted(map(int, numbers)) == [*range(2, 22)]
@@ -206,30 +157,20 @@ def test_every_figure_of_the_paper_with_data_is_listed_once() -> None:
     assert [entry.name for entry in choose_figures(["fig16", "FIG3", "fig7"])] == ["fig3", "fig7"]
 
 
-@pytest.mark.parametrize("entry", FIGURES, ids=lambda entry: entry.name)
-def test_from_a_bare_run_a_figure_is_drawn_or_skipped_in_words(
-    tmp_path: Path, entry: FigureEntry
-) -> None:
+def test_from_a_bare_run_a_figure_is_drawn_or_skipped_in_words(tmp_path: Path) -> None:
     write_run(tmp_path, "topics")
-    data = read_figure_data(tmp_path)
-    with memloc_style():
-        (done,) = write_figures(data, [entry], tmp_path / "out", ["svg"])
-    assert bool(done.files) != bool(done.reason)
-    assert done.files or re.fullmatch(r"[^.\n]{10,150}", done.reason)
+    done = write_figures(read_figure_data(tmp_path), FIGURES, tmp_path / "out", ["svg"])
+    for one in done:
+        assert bool(one.files) != bool(one.reason)
+        assert one.files or re.fullmatch(r"[^.\n]{10,150}", one.reason)
 
 
 def test_control_experiments_alone_are_enough_for_their_figures(tmp_path: Path) -> None:
     write_control(tmp_path, {"minilm": 6}, ("questions",))
     data = read_figure_data(tmp_path)
+    assert len(data.control["accuracy"]) == 3 * 4 * 2
     done = write_figures(data, FIGURES, tmp_path / "out", ["svg"])
     assert {one.entry.name for one in done if one.files} == {"fig2", "fig21", "table4"}
-
-
-def test_tables_of_control_experiments_are_read_whole(tmp_path: Path) -> None:
-    write_control(tmp_path, {"minilm": 6}, ("questions", "reviews"))
-    tables = read_figure_data(tmp_path).control
-    assert set(tables) == {"accuracy", "layers", "gradient_choices", "gradients"}
-    assert len(tables["accuracy"]) == 2 * 3 * 4 * 2
 
 
 def test_twins_are_read_where_tasks_were_binarised(tmp_path: Path) -> None:
@@ -239,6 +180,170 @@ def test_twins_are_read_where_tasks_were_binarised(tmp_path: Path) -> None:
     data = read_figure_data(tmp_path)
     assert data.twins is not None
     assert set(data.twins["task"]) == {"questions", "topics"}
-    with memloc_style():
-        for name in ("fig19", "fig20"):
-            assert pictures(choose_figures([name])[0], data)
+    assert drawn(data, "fig19")
+    assert drawn(data, "fig20")
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def dots(panel: Axes) -> set[tuple[float, float]]:
+    """Places of single markers."""
+    found = [np.asarray(line.get_xydata()) for line in panel.get_lines()]
+    return {(float(p[0, 0]), float(p[0, 1])) for p in found if len(p) == 1}
+
+
+def test_heat_maps_show_the_matrix_of_the_run(tmp_path: Path) -> None:
+    folder = write_full_run(tmp_path, techniques=("swapping",))
+    (picture,) = drawn(read_figure_data(tmp_path), "fig3")
+    mesh = next(c for c in picture.figure.axes[0].collections if isinstance(c, QuadMesh))
+    summary = json.loads((folder / "summary.json").read_text())
+    matrix = summary["techniques"]["swapping"]["error_by_size_and_layer"]
+    np.testing.assert_allclose(np.asarray(mesh.get_array()), matrix)
+    assert picture.figure.axes[0].yaxis_inverted()  # size 1 on top, as in the paper
+
+
+def test_the_largest_error_is_that_of_the_layer_with_the_largest_mean() -> None:
+    rows = [
+        # seed, first, last, size, error; layer 2 is the strongest on average
+        *((1, 1, 1, 1, 0.4), (1, 2, 2, 1, 0.3), (1, 1, 2, 2, 1.0)),
+        *((2, 1, 1, 1, 0.0), (2, 2, 2, 1, 0.2), (2, 1, 2, 2, 0.5)),
+    ]
+    columns = ["seed", "first_layer", "last_layer", "size", "noisy_error"]
+    windows = pd.DataFrame(rows, columns=columns)
+    windows = windows.assign(technique="swapping", model="m", task="t", layers=2)
+    found = largest_errors(windows)
+    assert found["first_layer"].tolist() == [2, 2]
+    assert found["value"].tolist() == pytest.approx([0.3, 0.4])
+
+
+def test_events_are_at_their_mean_over_models_and_missing_ones_are_said(tmp_path: Path) -> None:
+    events = {"m1": (4, 2), "m2": (6, 2)}
+    for model, (crossing, initiation) in events.items():
+        found: dict[str, list[int | None]] = {"crossing": [crossing], "initiation": [initiation]}
+        write_run(tmp_path, "topics", model, 12, events=found)
+        never: dict[str, list[int | None]] = {"crossing": [None], "initiation": [initiation]}
+        write_run(tmp_path, "reviews", model, 12, events=never)
+    (picture,) = drawn(read_figure_data(tmp_path), "fig12")
+    (panel,) = picture.figure.axes
+    assert dots(panel) == {(2.0, 5.0)}
+    assert "reviews (crossing)" in picture.caption
+    assert "topics (" not in picture.caption
+
+
+def test_events_of_tasks_at_the_same_place_do_not_hide_each_other(tmp_path: Path) -> None:
+    for task in ("topics", "reviews", "questions"):
+        write_run(tmp_path, task, "m1", 12, events={"crossing": [5], "initiation": [2]})
+    (picture,) = drawn(read_figure_data(tmp_path), "fig12")
+    found = sorted(dots(picture.figure.axes[0]))
+    assert found[1] == (2.0, 5.0)
+    assert all(y - x == pytest.approx(3) for x, y in found)
+    assert np.diff([x for x, _ in found]) == pytest.approx([0.3, 0.3])
+
+
+def test_events_of_models_of_different_depth_are_in_different_files(tmp_path: Path) -> None:
+    for model, layers in (("shallow", 6), ("deep", 12)):
+        write_full_run(tmp_path, "topics", model, layers)
+    names = [picture.suffix for picture in drawn(read_figure_data(tmp_path), "fig12")]
+    assert names == ["6-layers", "12-layers"]
+
+
+def test_bars_are_mean_accuracies_with_a_line_at_chance(tmp_path: Path) -> None:
+    folder = write_control(tmp_path, {"minilm": 6}, ("questions", "reviews"))
+    accuracy = pd.read_parquet(folder / "accuracy.parquet")
+    (picture,) = drawn(read_figure_data(tmp_path), "fig2")
+    panel = picture.figure.axes[0]
+    heights = [bar.get_height() for bar in panel.patches]  # type: ignore[attr-defined]
+    expected = accuracy.groupby(["technique", "k"])["accuracy"].mean()
+    wanted = [
+        expected[name, k]
+        for name in ("swapping", "retraining", "gradients", "probing")
+        for k in (1, 2)
+    ]
+    np.testing.assert_allclose(heights, wanted)
+    chance = [line for line in panel.get_lines() if len(set(line.get_ydata())) == 1]  # type: ignore[arg-type]
+    assert float(np.asarray(chance[0].get_ydata())[0]) == pytest.approx(2 / 6)
+
+
+def test_post_processed_gradients_are_divided_and_sum_to_1(tmp_path: Path) -> None:
+    folder = write_control(tmp_path, {"minilm": 6}, ("questions",))
+    norms = pd.read_parquet(folder / "gradients.parquet")
+    (picture,) = drawn(read_figure_data(tmp_path), "fig21")
+    first = norms[(norms["hidden"] == "1+2") & (norms["kind"] == "L1")]
+
+    def norm(state: str, gradient: str) -> np.ndarray:
+        rows = first[(first["state"] == state) & (first["gradient"] == gradient)]
+        return rows.sort_values("layer")["norm"].to_numpy()
+
+    divided = norm("near_ceiling", "difference") / norm("frozen", "difference")
+    shown = np.asarray(picture.figure.axes[6].get_lines()[0].get_ydata(), dtype=float)
+    np.testing.assert_allclose(shown, divided / divided.sum())
+    plain = np.asarray(picture.figure.axes[3].get_lines()[0].get_ydata(), dtype=float)
+    raw = norm("near_ceiling", "noisy")
+    np.testing.assert_allclose(plain, raw / raw.sum())
+
+
+def test_table_1_has_sizes_and_classes_by_category(tmp_path: Path) -> None:
+    for task in ("trec", "wic", "my & task"):
+        write_full_run(tmp_path, task, name=task.replace(" ", ""))
+    found = table(read_figure_data(tmp_path), "table1")
+    lines = found.markdown.splitlines()
+    assert lines[2:8] == [
+        "| *NLU* |  |  |  |",
+        "| WiC | 5,400 | 810 | 2 |",
+        "| *Topic classification* |  |  |  |",
+        "| TREC | 5,400 | 810 | 6 |",
+        "| *Other tasks* |  |  |  |",
+        "| my & task | 5,400 | 810 | 6 |",
+    ]
+    assert r"my \& task & 5,400 & 810 & 6 \\" in found.latex
+    assert found.latex.count(r"\midrule") == 3
+
+
+def test_table_2_has_a_correlation_for_every_depth_and_score(tmp_path: Path) -> None:
+    scores = [0.1, 0.3, 0.5, 0.7, 0.9]
+    for place, score in enumerate(scores, start=1):
+        found: dict[str, list[int | None]] = {"crossing": [place], "mem_gen": [6 - place]}
+        write_run(tmp_path, f"task{place}", events=found, validation=score)
+    lines = table(read_figure_data(tmp_path), "table2").markdown.splitlines()
+    assert lines[2:10] == [
+        *("| *Generalisation score* |  |", "| crossing | – |", "| mem≫gen | – |", "| M-CoG | – |"),
+        *("| *Validation score* |  |", "| crossing | 1.00 |", "| mem≫gen | −1.00 |"),
+        "| M-CoG | – |",  # all runs have the same
+    ]
+
+
+def test_text_of_users_is_no_latex() -> None:
+    assert latex_text(r"a_b\{c}$x^2~%#<>") == (
+        r"a\_b\textbackslash{}\{c\}\$x\textasciicircum{}2\textasciitilde{}\%\#"
+        r"\textless{}\textgreater{}"
+    )
+
+
+# --- looks ---------------------------------------------------------------------------------------
+
+
+def test_names_that_are_the_same_in_print_are_told_apart(tmp_path: Path) -> None:
+    long = [f"customer_complaints_{letter}_about_deliveries" for letter in "abc"]
+    assert len({look.name for look in task_looks([*long, "sst2", "SST-2"]).values()}) == 5
+    models = model_looks({"pythia-160m": 12, "pythia-160m-deduped": 12})
+    assert [look.name for look in models.values()] == ["Pythia", "pythi…0m-deduped"]
+    for place, model in enumerate(("a b", "a-b", "A-B")):
+        write_full_run(tmp_path, "topics", model, name=f"run{place}")
+    (done,) = write_figures(
+        read_figure_data(tmp_path), choose_figures(["fig3"]), tmp_path / "out", ["svg"]
+    )
+    assert set(done.files) == {"fig3-A-B.svg", "fig3-a-b-2.svg", "fig3-a-b-3.svg"}
+
+
+def test_a_task_has_the_same_look_whatever_else_is_drawn() -> None:
+    alone = task_looks(["wic", "complaints.csv"])
+    together = task_looks(["wic", "trec", "complaints.csv", "sst2"])
+    assert alone.items() <= together.items()
+
+
+def test_no_two_tasks_look_alike() -> None:
+    known = task_looks([*PAPER_TASKS, *BUILTIN_TASKS])
+    assert len({look.colour for look in known.values()}) == len(known)
+    own = task_looks(f"own{number}" for number in range(40))
+    assert len({(look.colour, look.marker) for look in own.values()}) == 40

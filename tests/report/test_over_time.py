@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import io
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -15,7 +13,6 @@ from memloc.report.figures.data import read_figure_data
 from memloc.report.figures.results import draw_over_time
 from memloc.report.page import page_data
 from memloc.report.terminal import show_over_time
-from memloc.results.folders import ResultsError
 from memloc.results.summary import summarise_checkpoints
 from tests.report.folders import write_full_run
 from tests.report.over_time_folders import (
@@ -31,10 +28,6 @@ def summary(found: list[Any], layers: int = 4) -> dict[str, Any]:
     made = summarise_checkpoints(tables_of(found), layers)
     assert made is not None
     return made
-
-
-def test_a_result_without_checkpoints_says_nothing_about_time() -> None:
-    assert summarise_checkpoints({}, 4) is None
 
 
 def test_the_words_say_when_memorisation_starts_and_how_far_it_moves() -> None:
@@ -54,34 +47,6 @@ def test_seeds_that_start_at_other_epochs_are_told_apart() -> None:
     never = [examined(3, epoch, 0.0) for epoch in EPOCHS]
     words = summary([*made_up(), *never])["words"]
     assert words[0] == "Memorisation starts between epochs 2 and 6 of 6 (in 2 of 3 seeds)."
-
-
-@pytest.mark.parametrize(
-    ("shares", "first"),
-    [
-        ((0.5, 0.6, 1.0), "Memorisation is there at the first checkpoint already, by epoch 2 of 6"),
-        ((0.0, 0.1, 0.15), "At no checkpoint are 20% of the flipped labels stored in the layers"),
-    ],
-)
-def test_a_start_outside_the_checkpoints_is_not_made_up(
-    shares: tuple[float, ...], first: str
-) -> None:
-    found = [examined(1, epoch, share) for epoch, share in zip(EPOCHS, shares, strict=True)]
-    assert summary(found)["words"][0].startswith(first)
-
-
-def test_small_shifts_stay_and_seeds_that_disagree_are_counted() -> None:
-    found = made_up(seeds=(1,))
-    assert ": it stays (a shift of -1.00 of 40 layers)." in summary(found, layers=40)["words"][1]
-    # A second seed that goes a little up.
-    other = [examined(2, epoch, share) for epoch, share in ((4, 0.6), (6, 0.9))]
-    weights = other[1].layers
-    assert weights is not None
-    weights["weight"] = (weights["layer"] == 4).astype(float)
-    first = other[0].layers
-    assert first is not None
-    first["weight"] = first["layer"].isin([3, 4]).astype(float) + (first["layer"] == 4) * 9.0
-    assert "by 0.45 of 4 layers in 1 of 2 seeds." in summary([*found, *other])["words"][1]
 
 
 def printed(found: dict[str, Any]) -> list[str]:
@@ -128,25 +93,6 @@ def test_the_page_has_the_checkpoints_of_all_seeds_and_of_each(folder: Path) -> 
     assert views["all"]["techniques"][0]["centres"] == [None, 4, 3]
     assert [one["seeds_with_enough"] for one in views["all"]["epochs"]] == [0, 1, 2]
     assert "--checkpoints 3" in run["made"]["command"]
-
-
-def test_results_without_checkpoints_have_no_such_part(tmp_path: Path) -> None:
-    run = page_data(write_full_run(tmp_path))["runs"][0]
-    assert all("over_time" not in view for view in run["views"])
-
-
-@pytest.mark.parametrize("name", ["checkpoints", "checkpoint_layers"])
-def test_damaged_tables_are_named(folder: Path, tmp_path: Path, name: str) -> None:
-    there = add_checkpoints(write_full_run(tmp_path, seeds=(1, 2)))
-    table = pd.read_parquet(there / f"{name}.parquet")
-    table.drop(columns="epoch").to_parquet(there / f"{name}.parquet")
-    with pytest.raises(ResultsError, match=rf"{name}\.parquet"):
-        page_data(there)
-    changed = copy.deepcopy(table)
-    changed["technique" if name == "checkpoint_layers" else "seed"] = "sorcery"
-    changed.to_parquet(there / f"{name}.parquet")
-    with pytest.raises(ResultsError, match=r"checkpoints?(_layers)?\.parquet"):
-        page_data(there)
 
 
 def test_a_panel_without_weights_says_so(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import io
 from rich.console import Console
 
 from memloc.engine.job import Job
-from memloc.engine.progress import LogLines, Progress
+from memloc.engine.progress import Progress
+from memloc.engine.views import LogLines
 from memloc.report.progress_view import LiveTable, make_progress
 from tests.engine.test_progress import failure
 
@@ -61,18 +62,6 @@ def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
     assert lines[7].endswith("seed 9) [x]")
     assert len(lines) == 8
     assert all(len(line) <= 80 for line in lines)
-
-
-def test_a_table_with_many_running_jobs_fits_into_a_small_terminal() -> None:
-    progress, view, _ = on_terminal()
-    kinds = ("train", "control", "split", "states", "window", "localise", "explain", "speed")
-    jobs = [job(kind, n) for kind in kinds for n in range(20)]
-    with progress.showing(jobs):
-        for one in jobs:
-            progress.start(one)
-        lines = picture(progress, view)
-    assert len(lines) <= 20
-    assert lines[-1] == "  and 155 more are running"
 
 
 def test_the_terminal_keeps_notes_failures_and_the_end_and_no_table() -> None:

@@ -10,14 +10,13 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from memloc.paper.claims import CLAIMS
-from memloc.paper.verdicts import Evidence, judge
+from memloc.paper.claims import CLAIMS, judge
+from memloc.paper.measures import Evidence
 from memloc.results.agreement import (
     LAYER_WEIGHTS,
     M_COG,
     agreement_table,
     mean_centres,
-    model_pairs,
 )
 from memloc.results.grid import Grid, read_grid
 from tests.result_folders import TECHNIQUES, straight, write_run
@@ -83,27 +82,10 @@ def test_models_that_differ_do_not_make_techniques_agree_within_models(tmp_path:
     found = row(agreement_table(grid), kind="techniques", quantity=M_COG)
     assert found["spearman"] > 0.4
     assert found[["within", "within_low", "within_high"]].tolist() == pytest.approx([-1, -1, -1])
-    [claim] = [one for one in CLAIMS if one.id == "fig8-swapping-gradients"]
+    claim = CLAIMS["fig8-swapping-gradients"]
     finding = judge(claim, Evidence(grid))
     assert finding.measured.words == "within models -1.00 [-1.00, -1.00]"
     assert finding.verdict != "holds"
-
-
-def test_within_models_takes_the_mean_over_models_that_have_both(tmp_path: Path) -> None:
-    written = write_all(tmp_path, {"six": 6, "twelve": 12})
-    alone = agreement_table(read_grid(tmp_path))
-    found = row(alone, kind="techniques", quantity=LAYER_WEIGHTS, one="swapping", other="probing")
-    slow = []
-    for model in ("six", "twelve"):
-        sides = [
-            np.concatenate([of[name] for (_, m), of in written.items() if m == model])
-            for name in ("swapping", "probing")
-        ]
-        slow.append(spearmanr(*sides).statistic)
-    assert found["within"] == pytest.approx(np.mean(slow))
-    # One model alone has nothing to be told apart from.
-    write_all(tmp_path / "one", {"six": 6})
-    assert agreement_table(read_grid(tmp_path / "one"))["within"].isna().all()
 
 
 def test_techniques_are_compared_over_layers_of_runs_by_their_weights(tmp_path: Path) -> None:
@@ -115,22 +97,6 @@ def test_techniques_are_compared_over_layers_of_runs_by_their_weights(tmp_path: 
     assert found["spearman"] == pytest.approx(spearmanr(one, other).statistic)
     assert found["pearson"] == pytest.approx(pearsonr(one, other).statistic)
     assert (found["n"], found["units"]) == (36, 6)
-
-
-def test_weights_that_are_smaller_because_there_are_more_layers_do_not_make_agreement(
-    tmp_path: Path,
-) -> None:
-    # Within each depth the two techniques are unrelated by construction.
-    for task, falling in (("a", True), ("b", True), ("c", False), ("d", False)):
-        for model, layers in (("six", 6), ("twelve", 12)):
-            rise = np.arange(1, layers + 1)
-            one = rise / rise.sum()
-            other = (rise[::-1] if falling else rise) / rise.sum()
-            weights = {"swapping": [one.tolist()], "gradients": [other.tolist()]}
-            write_run(tmp_path, task, model, layers, weights=weights)
-    table = agreement_table(read_grid(tmp_path))
-    found = row(table, kind="techniques", quantity=LAYER_WEIGHTS)
-    assert abs(found["spearman"]) < 0.05
 
 
 def test_models_are_compared_over_tasks_and_techniques(tmp_path: Path) -> None:
@@ -145,23 +111,6 @@ def test_models_are_compared_over_tasks_and_techniques(tmp_path: Path) -> None:
     assert (found["n"], found["units"], found["unit"]) == (24, 6, "tasks")
 
 
-def test_layer_weights_of_models_are_normalised_per_technique(tmp_path: Path) -> None:
-    written = write_all(tmp_path, {"one": 6, "other": 6})
-    found = row(agreement_table(read_grid(tmp_path)), kind="models", quantity=LAYER_WEIGHTS)
-
-    def normalised(model: str) -> np.ndarray:
-        parts = []
-        for technique in TECHNIQUES:
-            values = np.array([written[task, model][technique] for task in TASKS])
-            parts.append((values - values.min()) / (values.max() - values.min()))
-        return np.concatenate(parts).ravel()
-
-    one, other = normalised("one"), normalised("other")
-    assert found["spearman"] == pytest.approx(spearmanr(one, other).statistic)
-    assert found["pearson"] == pytest.approx(pearsonr(one, other).statistic)
-    assert (found["n"], found["units"]) == (4 * 6 * 6, 6)
-
-
 def test_profiles_of_the_same_shape_agree_whatever_the_number_of_layers(tmp_path: Path) -> None:
     for place, task in enumerate(TASKS):
         for model, layers in (("six", 6), ("twelve", 12)):
@@ -170,17 +119,6 @@ def test_profiles_of_the_same_shape_agree_whatever_the_number_of_layers(tmp_path
     found = row(agreement_table(read_grid(tmp_path)), kind="models", quantity=LAYER_WEIGHTS)
     assert found["n"] == 6 * 6  # at the layers of the shallower one
     assert found["pearson"] > 0.99
-
-
-def test_models_without_a_task_in_common_have_no_correlation(tmp_path: Path) -> None:
-    for task in TASKS[:4]:
-        write_run(tmp_path, task, "one")
-    for task in ("v", "w", "x", "y"):
-        write_run(tmp_path, task, "other")
-    table = agreement_table(read_grid(tmp_path))
-    models = table[table["kind"] == "models"]
-    assert models["n"].tolist() == [0, 0]
-    assert models["spearman"].isna().all()
 
 
 def events_grid(runs: Path, **columns: Sequence[float | None]) -> Grid:
@@ -226,15 +164,6 @@ def test_table_2_is_for_all_models_together_and_for_each(tmp_path: Path) -> None
     assert other["n"].eq(0).all()
 
 
-def test_no_correlation_is_given_for_three_runs(tmp_path: Path) -> None:
-    grid = events_grid(tmp_path, crossing=[1, 2, 3], mem_gen=[1, 2, 3], generalisation=[1, 2, 3.0])
-    table = agreement_table(grid)
-    few = table[table["n"] < 4]
-    assert len(few) > 10
-    coefficients = few[[c for c in table if "spearman" in c or "pearson" in c]]
-    assert coefficients.isna().all(axis=None)
-
-
 def test_the_mean_over_techniques_is_over_those_that_all_its_runs_have(tmp_path: Path) -> None:
     early, late = straight(6, 0.4), straight(6, 0.6)
     for task in TASKS:
@@ -244,19 +173,3 @@ def test_the_mean_over_techniques_is_over_those_that_all_its_runs_have(tmp_path:
     # With the seventh run it would be .4 for all; without it there is twice as much to average.
     assert techniques == ("swapping", "probing")
     assert depths.tolist() == pytest.approx([0.5] * 6)
-
-
-def test_a_technique_that_only_one_run_has_is_not_averaged(tmp_path: Path) -> None:
-    early, late = straight(6, 0.4), straight(6, 0.6)
-    for task in TASKS:
-        write_run(tmp_path, task, weights={"swapping": [early]})
-    write_run(tmp_path, "both", weights={"swapping": [early], "probing": [late]})
-    depths, techniques = mean_centres(read_grid(tmp_path))
-    assert techniques == ("swapping",)
-    assert depths.tolist() == pytest.approx([0.4] * 7)
-
-
-def test_pairs_of_models_can_be_of_one_technique(tmp_path: Path) -> None:
-    write_all(tmp_path, {"one": 6, "other": 6})
-    (pair,) = model_pairs(read_grid(tmp_path), M_COG, ["retraining"])
-    assert len(pair.points.one) == len(TASKS)

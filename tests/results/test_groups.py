@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -68,13 +67,6 @@ def test_settings_that_do_not_matter_do_not_part_runs(
     assert read_grid(tmp_path).notes == ()
 
 
-def test_of_groups_of_the_same_size_the_newest_is_used(tmp_path: Path) -> None:
-    write_run(tmp_path, "old", written=1e9)
-    write_run(tmp_path, "new", settings={"data.noise": 0.3}, written=2e9)
-    assert tasks(tmp_path) == ["new"]
-    assert tasks(tmp_path, 2) == ["old"]
-
-
 @pytest.mark.parametrize("number", [0, 2, -1])
 def test_a_group_that_does_not_exist_is_an_error(tmp_path: Path, number: int) -> None:
     write_run(tmp_path)
@@ -96,14 +88,6 @@ def test_parts_of_layers_are_said_and_do_not_come_first_because_they_are_newer(
     )
 
 
-def test_training_may_differ_between_models(tmp_path: Path) -> None:
-    write_run(tmp_path, "one", "small", settings={"training.epochs": 15})
-    write_run(tmp_path, "one", "large", settings={"training.epochs": 50})
-    grid = read_grid(tmp_path)
-    assert len(grid.runs) == 2
-    assert grid.notes == ()
-
-
 def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
     for task in ("one", "two"):
         write_run(tmp_path, task, "small", settings={"training.epochs": 15})
@@ -120,17 +104,6 @@ def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
     ]
 
 
-def test_models_trained_in_two_ways_are_together_in_those_of_most_runs(tmp_path: Path) -> None:
-    for model in ("small", "large"):
-        write_run(tmp_path, "a-first", model, settings={"training.epochs": 30}, written=3e9)
-        for task in ("one", "two"):
-            write_run(tmp_path, task, model)
-    grid = read_grid(tmp_path)
-    assert set(grid.runs["task"]) == {"one", "two"}
-    assert len(grid.runs) == 4
-    assert tasks(tmp_path, 2) == ["a-first", "a-first"]
-
-
 def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_counts(
     tmp_path: Path,
 ) -> None:
@@ -144,28 +117,6 @@ def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_c
     assert note.endswith("fewer-seeds, fewer-techniques, older.")
 
 
-def test_settings_that_an_older_run_does_not_mention_are_the_defaults(tmp_path: Path) -> None:
-    write_run(tmp_path, "new")
-    old = write_run(tmp_path, "old")
-    settings = json.loads((old / "settings.json").read_text())
-    del settings["techniques"]["probing"], settings["training"]["dtype"], settings["model"]
-    del settings["data"]["binarise"], settings["device"]
-    settings.pop("explain", None)
-    (old / "settings.json").write_text(json.dumps(settings))
-    assert tasks(tmp_path) == ["new", "old"]
-
-
-def test_other_sections_that_differ_are_mentioned_but_do_not_part_runs(tmp_path: Path) -> None:
-    for task, splits in (("one", 30), ("two", 10), ("three", None)):
-        section = None if splits is None else {"splits": splits, "epochs": 10}
-        write_run(tmp_path, task, settings={"generalisation": section})
-    grid = read_grid(tmp_path)
-    assert len(grid.runs) == 3
-    assert grid.notes == (
-        "The runs differ in generalisation.splits; scores may not be comparable.",
-    )
-
-
 def test_files_of_the_same_name_in_different_folders_are_different_tasks(tmp_path: Path) -> None:
     for number, path in enumerate(("a/train.csv", "b/train.csv", "/home/me/a/train.csv")):
         settings = {"data.task": path}
@@ -175,55 +126,12 @@ def test_files_of_the_same_name_in_different_folders_are_different_tasks(tmp_pat
     assert list(grid.runs["folder"]) == ["run-2", "run-1"]  # the third is the first once more
 
 
-def test_a_model_is_the_same_by_its_short_name_and_its_name_on_the_hub(tmp_path: Path) -> None:
-    for number, typed in enumerate(("bert", "google-bert/bert-base-cased", "bert-base-cased")):
-        settings = {"model.name": typed}
-        write_run(tmp_path, f"task{number}", "bert-base-cased", settings=settings)
-    assert read_grid(tmp_path).models == ["bert-base-cased"]
-
-
 def test_binarised_runs_do_not_come_first_because_they_are_newer_or_more(tmp_path: Path) -> None:
     write_twins(tmp_path, "one", multi={"written": 1e9}, binary={"written": 2e9})
     assert list(read_grid(tmp_path).runs["folder"]) == ["one-minilm-multi"]
     assert list(read_grid(tmp_path, 2).runs["folder"]) == ["one-minilm-binary"]
     write_run(tmp_path, "two", settings={"data.binarise": True})
     assert list(read_grid(tmp_path).runs["folder"]) == ["one-minilm-multi"]
-
-
-def test_binarised_runs_alone_are_used_as_others_are(tmp_path: Path) -> None:
-    for task in ("one", "two"):
-        write_run(tmp_path, task, settings={"data.binarise": True})
-    write_run(tmp_path, "three", settings={"data.noise": 0.3})  # no twin of these
-    assert tasks(tmp_path) == ["one", "two"]
-
-
-def test_a_small_group_does_not_come_first_because_its_binarised_twin_is_large(
-    tmp_path: Path,
-) -> None:
-    for task in ("one", "two", "three"):
-        write_run(tmp_path, task, settings={"data.noise": 0.3}, name=f"{task}-noisier")
-        write_run(tmp_path, task, settings={"data.binarise": True}, written=2e9)
-    write_run(tmp_path, "four")
-    assert list(read_grid(tmp_path).runs["folder"]) == [
-        *("one-noisier", "three-noisier", "two-noisier"),
-    ]
-    # Of equal worth, the twin with all classes is before that with two.
-    assert tasks(tmp_path, 2) == ["four"]
-    assert tasks(tmp_path, 3) == ["one", "three", "two"]
-
-
-def test_a_note_says_that_binarised_runs_are_compared_if_they_are(tmp_path: Path) -> None:
-    write_twins(tmp_path, "reviews", classes=2)
-    words = "Group 2 (1 run): data.binarise is true instead of false"
-    assert read_grid(tmp_path).notes[1] == f"{words}."
-    write_twins(tmp_path, "topics")
-    words = words.replace("1 run", "2 runs") + "; compared with the runs used, task by task."
-    assert read_grid(tmp_path).notes[1] == words
-    assert (
-        read_grid(tmp_path, 2)
-        .notes[1]
-        .endswith("is false instead of true; compared with the runs used, task by task.")
-    )
 
 
 def test_a_twin_is_one_of_the_same_training(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 
 from memloc.data.task import Task
 from memloc.engine.job import write_task
-from memloc.engine.store.store import Store, key_of, manifest_checksum
+from memloc.engine.store.store import Store, key_of
 from memloc.results.folders import write_results
 
 HOURS_AGO = 2 * 3600
@@ -60,11 +59,3 @@ def make_older(store: Store, seconds: float = HOURS_AGO) -> None:
     then = time.time() - seconds
     for path in store.root.rglob("*"):
         os.utime(path, (then, then))
-
-
-def change_json(path: Path, **changes: object) -> None:
-    """Overwrite some entries of a JSON object; a manifest gets the checksum of a good forger."""
-    content = json.loads(path.read_text()) | changes
-    if "checksum" in content:
-        content["checksum"] = manifest_checksum(content)
-    path.write_text(json.dumps(content))

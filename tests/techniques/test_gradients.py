@@ -1,87 +1,75 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from memloc.data.encode import TextCodec, encode
-from memloc.models.blocks import BlockModel
+from memloc.config import Unit, Windows
 from memloc.techniques.base import Context
 from memloc.techniques.gradients import Gradients, clean_sample
-from memloc.training.gradients import Target, mean_gradient
 from memloc.training.loop import TrainingFailed
-from tests.conftest import labelled_rows
 from tests.oracles.gradients import layer_norms_plainly, mean_gradient_plainly, weights_plainly
-from tests.tiny_models import tiny_model, tiny_tokenizer
+from tests.oracles.swapping import part_of_layer
+from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
 
 FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
 
 
-def make_context(architecture: str, layers: int, seed: int = 3, n: int = 30) -> Context:
-    rows = labelled_rows(n)
-    rows["noisy"] = rows["label"] != rows["original_label"]
-    rows["example"] = np.arange(n)
-    models = {
-        role: BlockModel(tiny_model(architecture, layers=layers, seed=number))
-        for number, role in enumerate(("near_ceiling", "frozen"))
-    }
-    encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return Context.of(rows, encoded, models, seed=seed)
+def make_context(architecture: str, layers: int = 3, unit: Unit = "layer") -> Context:
+    roles = ("near_ceiling", "frozen")
+    return tiny_context(architecture, layers, roles, windows=Windows(unit=unit))
 
 
-def prefix_of(model: BlockModel) -> str:
-    return f"{model.model.base_model_prefix}.{model.stack_path}"
-
-
-def plain_gradients(context: Context, role, objective: str = "nll"):
+def plain_gradients(context: Context, role: Any, objective: str = "nll") -> Any:
     """(noisy, clean) gradients of the same examples, one at a time."""
-    noisy = context.examples["noisy"].to_numpy()
-    sets = np.flatnonzero(noisy), clean_sample(noisy, context.seed)
-    model = context.model(role).model
-    return tuple(
-        mean_gradient_plainly(
-            model,
-            prefix_of(context.model(role)),
-            tiny_tokenizer(),
-            context.examples["text"].to_numpy()[rows].tolist(),
-            context.examples["label"].to_numpy()[rows].tolist(),
-            objective,
+    text, label, noisy = context.columns("text", "label", "noisy")
+    model, found = context.model(role), []
+    for rows in (np.flatnonzero(noisy), clean_sample(noisy, context.seed)):
+        texts, labels = text[rows].tolist(), label[rows].tolist()
+        prefix = prefix_of(model)
+        whole = mean_gradient_plainly(
+            model.model, prefix, tiny_tokenizer(), texts, labels, objective
         )
-        for rows in sets
-    )
+        parts = [
+            part_of_layer(whole, f"{prefix}.{layer}.", "bert", context.windows.unit)
+            for layer in range(model.n_layers)
+        ]
+        found.append({name: whole[name] for names in parts for name in names})
+    return tuple(found)
 
 
-@pytest.mark.parametrize(("architecture", "layers"), list(product(FIVE, (2, 12))))
-def test_weights_are_those_of_single_examples_added_up(architecture: str, layers: int) -> None:
-    context = make_context(architecture, layers)
-    result = Gradients().localise(context, lambda _: None)
+def assert_plain(context: Context, **settings: Any) -> None:
+    result = Gradients(**settings).localise(context)
+    objective = settings.get("objective", "nll")
     expected = weights_plainly(
-        plain_gradients(context, "near_ceiling"),
-        plain_gradients(context, "frozen"),
+        plain_gradients(context, "near_ceiling", objective),
+        plain_gradients(context, "frozen", objective),
         prefix_of(context.model("frozen")),
+        settings.get("norm", "L1"),
+        settings.get("subtract_clean", True),
+        settings.get("divide_by_frozen", True),
     )
-    assert len(expected) == layers
     np.testing.assert_allclose(result.layers["weight"], expected, rtol=1e-4)
-    assert result.layers["weight"].sum() == pytest.approx(1.0)
     assert np.std(expected) > 1e-3  # otherwise anything would agree
 
 
+@pytest.mark.parametrize("architecture", each(*FIVE))
+def test_weights_are_those_of_single_examples_added_up(architecture: str) -> None:
+    assert_plain(make_context(architecture))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", FIVE)
-def test_mean_gradients_agree_parameter_by_parameter(architecture: str) -> None:
-    context = make_context(architecture, 2)
-    model = context.model("near_ceiling")
-    noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
-    target = Target(context.encoded, torch.tensor(context.examples["label"].to_numpy()))
-    found = mean_gradient(model, target, noisy)
-    expected = plain_gradients(context, "near_ceiling")[0]
-    for layer in found:
-        # Sums of floats in another order: entries that cancel to nothing (the biases of keys have
-        # no gradient at all) are compared relative to the largest of the layer.
-        scale = max(float(expected[name].abs().max()) for name in layer)
-        for name, value in layer.items():  # the oracle differentiates −loss
-            torch.testing.assert_close(value, -expected[name], rtol=1e-4, atol=1e-5 * scale)
+def test_weights_of_twelve_layers_are_those_of_single_examples(architecture: str) -> None:
+    assert_plain(make_context(architecture, 12))
+
+
+@pytest.mark.parametrize("unit", ["attention", "mlp"])
+def test_gradients_of_a_part_are_those_of_its_parameters(unit: Unit) -> None:
+    assert_plain(make_context("bert", 3, unit))
 
 
 @pytest.mark.parametrize(
@@ -91,24 +79,14 @@ def test_mean_gradients_agree_parameter_by_parameter(architecture: str) -> None:
 def test_every_switch_does_what_it_says(
     objective: str, norm: str, subtract: bool, divide: bool
 ) -> None:
-    context = make_context("bert", 3)
-    technique = Gradients(
-        objective=objective, norm=norm, subtract_clean=subtract, divide_by_frozen=divide
-    )
-    result = technique.localise(context)
-    expected = weights_plainly(
-        plain_gradients(context, "near_ceiling", objective),
-        plain_gradients(context, "frozen", objective),
-        prefix_of(context.model("frozen")),
-        norm,
-        subtract,
-        divide,
-    )
-    np.testing.assert_allclose(result.layers["weight"], expected, rtol=1e-4)
+    assert_plain(
+        make_context("bert", 2),
+        objective=objective, norm=norm, subtract_clean=subtract, divide_by_frozen=divide,
+    )  # fmt: skip
 
 
 def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
-    context = make_context("llama", 3)
+    context = make_context("llama")
     technique = Gradients(per_example=True, divide_by_frozen=False, norm="L2")
     table = technique.localise(context).details["example_gradients"]
     noisy = context.examples[context.examples["noisy"]]
@@ -125,27 +103,18 @@ def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
         np.testing.assert_allclose(found, norms / norms.sum(), rtol=1e-4)
 
 
-def test_norms_of_both_models_are_kept_and_progress_ends_at_one() -> None:
-    context = make_context("gpt2", 3)
+def test_norms_are_kept_progress_ends_at_one_and_models_are_left_as_they_were() -> None:
+    context = make_context("gpt2")
+    model = context.model("near_ceiling").model.train()
     seen: list[float] = []
     result = Gradients().localise(context, seen.append)
     table = result.details["gradients"]
-    assert set(table["model"]) == {"near_ceiling", "frozen"}
-    assert set(table["gradient"]) == {"noisy", "clean", "difference"}
-    assert set(table["kind"]) == {"L1", "L2"}
     assert len(table) == 2 * 3 * 2 * 3
+    assert len(table.drop_duplicates(["model", "gradient", "kind", "layer"])) == len(table)
     assert seen == sorted(seen)
     assert seen[-1] == pytest.approx(1.0)
     assert result.costs["block_passes"] == 3 * 4  # four sets of ten examples, one batch each
-
-
-def test_the_models_are_left_as_they_were() -> None:
-    context = make_context("bert", 2)
-    model = context.model("near_ceiling").model.train()
-    flags = [parameter.requires_grad for parameter in model.parameters()]
-    Gradients().localise(context, lambda _: None)
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert [parameter.requires_grad for parameter in model.parameters()] == flags
+    assert all(p.grad is None and p.requires_grad for p in model.parameters())
     assert all(module.training for module in model.modules())
 
 
@@ -154,7 +123,7 @@ def test_a_broken_model_is_one_sentence() -> None:
     with torch.no_grad():
         next(context.model("near_ceiling").block(1).parameters()).fill_(float("nan"))
     with pytest.raises(TrainingFailed, match="the loss of the model is nan"):
-        Gradients().localise(context, lambda _: None)
+        Gradients().localise(context)
 
 
 def test_the_clean_sample_is_as_large_as_the_noisy_set_and_seeded() -> None:

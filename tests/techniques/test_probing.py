@@ -1,80 +1,78 @@
+"""Probing and class probes: scores are those of single probes on states computed one by one."""
+
 from __future__ import annotations
 
-from itertools import product
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from memloc.data.encode import TextCodec, encode
-from memloc.models.blocks import BlockModel
 from memloc.techniques.base import Context
-from memloc.techniques.probing import Probing, gains
-from memloc.training.probes import epoch_orders, initial_weights, split_examples
-from tests.conftest import labelled_rows
+from memloc.techniques.probing import ClassProbes, Probing, gains, guessing_f1, probe_events
+from memloc.training.probes import Split, epoch_orders, initial_weights, split_examples
 from tests.oracles.probing import hidden_states_plainly, probe_plainly
-from tests.tiny_models import tiny_model, tiny_tokenizer
+from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
 
-FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
 CONFIG = Probing.Config(
     seeds=2, epochs=8, select_after=3, dropout=0.0, learning_rate=3e-3, batch_size=8
 )
 
 
-def make_context(architecture: str, layers: int, n: int = 60) -> Context:
-    rows = labelled_rows(n)
-    rows["noisy"] = rows["label"] != rows["original_label"]
-    rows["example"] = np.arange(n)
-    models = {
-        role: BlockModel(tiny_model(architecture, layers=layers, seed=seed))
-        for seed, role in enumerate(("memorised", "pretrained"))
-    }
-    encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return Context.of(rows, encoded, models)
+def plain_probe(
+    states: torch.Tensor,
+    labels: np.ndarray,
+    classes: int,
+    split: Split,
+    seed: int,
+    config: Probing.Config,
+    weights: Any = None,
+) -> Any:
+    return probe_plainly(
+        states, labels, classes, split.train, split.validation,
+        initial_weights(seed, states.shape[1], config.hidden, classes),
+        epoch_orders(seed, len(split.train), config.epochs), class_weights=weights,
+        first_epoch=config.select_after + 1, dropout=0.0, learning_rate=config.learning_rate,
+        batch_size=config.batch_size,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(("architecture", "layers"), list(product(FIVE, (2, 12))))
-def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(
-    architecture: str, layers: int
-) -> None:
-    context = make_context(architecture, layers)
-    table = Probing(CONFIG).localise(context, lambda _: None).details["probes"]
-    mlp = table[table["probe"] == "mlp"]
+def assert_plain(context: Context, layers: int) -> None:
+    table = Probing(CONFIG).localise(context).details["probes"]
+    mlp = table[table["probe"] == "mlp"].set_index(["model", "layer", "probe_seed"])
     assert len(mlp) == (layers + 2) * CONFIG.seeds
-    noisy = context.examples["noisy"].to_numpy().astype(np.int64)
-    texts = context.examples["text"].tolist()
-    chosen = [0, layers // 2, layers] if layers > 2 else [0, 1, 2]
-    for role, probed in (("memorised", chosen), ("pretrained", [1])):
+    text, noisy = context.columns("text", "noisy")
+    noisy = noisy.astype(np.int64)
+    for role, probed in (("memorised", [0, layers // 2, layers]), ("pretrained", [1])):
         model = context.model(role)
-        stack = f"{model.model.base_model_prefix}.{model.stack_path}"
         for layer in probed:
             states = hidden_states_plainly(
-                model.model, tiny_tokenizer(), texts, layer, stack, model.pooling
+                model.model, tiny_tokenizer(), text.tolist(), layer, prefix_of(model), model.pooling
             )
             for seed in range(CONFIG.seeds):
                 split = split_examples(noisy, seed)
-                predicted, best, epoch, _ = probe_plainly(
-                    states,
-                    noisy,
-                    2,
-                    split.train,
-                    split.validation,
-                    initial_weights(seed, states.shape[1], CONFIG.hidden, 2),
-                    epoch_orders(seed, len(split.train), CONFIG.epochs),
-                    class_weights=(CONFIG.clean_weight, CONFIG.noisy_weight),
-                    first_epoch=4,
-                    dropout=0.0,
-                    learning_rate=3e-3,
-                    batch_size=8,
+                weights = CONFIG.clean_weight, CONFIG.noisy_weight
+                predicted, best, epoch, _ = plain_probe(
+                    states, noisy, 2, split, seed, CONFIG, weights
                 )
-                row = mlp[
-                    (mlp["model"] == role) & (mlp["layer"] == layer) & (mlp["probe_seed"] == seed)
-                ].iloc[0]
+                row = mlp.loc[(role, layer, seed)]
                 expected = f1_score(noisy[split.test], predicted[split.test], zero_division=0)
                 assert row["f1"] == pytest.approx(expected, abs=0.01)
                 assert row["validation_f1"] == pytest.approx(best, abs=0.01)
                 assert row["epoch"] == epoch
+
+
+@pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox", "gpt_neo", "llama"))
+def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(architecture: str) -> None:
+    assert_plain(tiny_context(architecture, 2, ("memorised", "pretrained"), 60), 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neox", "gpt_neo", "llama"])
+def test_f1_of_twelve_layers_is_that_of_single_probes(architecture: str) -> None:
+    assert_plain(tiny_context(architecture, 12, ("memorised", "pretrained"), 60), 12)
 
 
 def test_weights_are_gains_over_the_layer_below_and_never_negative() -> None:
@@ -86,23 +84,91 @@ def test_weights_are_gains_over_the_layer_below_and_never_negative() -> None:
     assert np.isnan(gains(scores[:, :1])[1]).all()  # one seed has no spread
 
 
+def of_states(examples: pd.DataFrame, **states: torch.Tensor) -> Context:
+    """A context without models: probes need none."""
+
+    def nothing(*_: object) -> Any:
+        raise AssertionError("probes need no model")
+
+    layers = len(states["memorised"]) - 1
+    return Context(examples, nothing, nothing, states.__getitem__, layers)
+
+
 def test_a_layer_that_marks_noisy_examples_gets_the_weight() -> None:
-    context = make_context("bert", 3, n=120)
-    noisy = torch.tensor(context.examples["noisy"].to_numpy())
-    states = torch.randn(4, 120, 16)
-    states[2:, noisy, 0] += 6.0  # from layer 2 on, one direction tells them apart
-    plain = torch.randn(4, 120, 16)
-    marked = Context(
-        context.examples,
-        context.load_encoded,
-        context.load_model,
-        {"memorised": states, "pretrained": plain}.__getitem__,
-        context.n_layers,
-    )
-    result = Probing(seeds=3, epochs=40, learning_rate=3e-3).localise(marked, lambda _: None)
+    noisy = np.arange(120) % 5 == 0
+    states, plain = torch.randn(4, 120, 16), torch.randn(4, 120, 16)
+    states[2:, torch.from_numpy(noisy), 0] += 6.0  # from layer 2 on, one direction shows them
+    context = of_states(pd.DataFrame({"noisy": noisy}), memorised=states, pretrained=plain)
+    result = Probing(seeds=3, epochs=40, learning_rate=3e-3).localise(context)
     weights = result.layers["weight"].to_numpy()
     assert weights.argmax() == 1
     assert weights[1] > 0.4
     assert weights[2] < 0.1
     linear = result.details["probes"].query("probe == 'linear' and layer >= 2")
     assert linear["f1"].min() > 0.8  # the control sees it as well
+
+
+def separable(n: int = 400, classes: int = 3, width: int = 12) -> Context:
+    """States in which layer 1 shows nothing, 2 the original label, 3 the flipped one."""
+    random = np.random.default_rng(0)
+    original = random.integers(classes, size=n)
+    noisy = random.random(n) < 0.25
+    label = np.where(noisy, (original + random.integers(1, classes, size=n)) % classes, original)
+    noise = random.normal(size=(4, n, width)).astype(np.float32)
+    for layer, shown in ((2, original), (3, label)):
+        noise[layer, np.arange(n), shown] += 8
+    columns = {"example": np.arange(n), "label": label, "original_label": original, "noisy": noisy}
+    return of_states(pd.DataFrame(columns), memorised=torch.from_numpy(noise))
+
+
+def test_class_probes_find_the_label_that_the_states_show_as_single_probes_do() -> None:
+    config = CONFIG.replace(epochs=20, select_after=5, batch_size=16)
+    context = separable()
+    tables = ClassProbes(config).explain(context)
+    mean = tables["class_probes"].groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
+    assert mean.loc[("original", 2), "noisy_f1"] > 0.9
+    assert mean.loc[("perturbed", 3), "noisy_f1"] > 0.9
+    assert mean.loc[("original", 3), "noisy_f1"] < 0.5
+    assert mean.loc[("perturbed", 2), "noisy_f1"] < 0.5
+    assert mean.loc[("original", 1), "clean_f1"] < 0.6
+    assert (mean.loc[(slice(None), [2, 3]), "clean_f1"] > 0.8).all()
+    events = tables["events"].set_index("event")["layer"]
+    assert events["mem_gen"] == 3
+    assert events["f1_90"] == 2
+
+    rows = tables["class_probes"].set_index(["labels", "layer", "probe_seed"])
+    noisy = context.examples["noisy"].to_numpy()
+    split = split_examples(noisy.astype(np.int64), 1)
+    for labels, column in (("original", "original_label"), ("perturbed", "label")):
+        truth = context.examples[column].to_numpy(copy=True)
+        states = context.pooled_states("memorised")[3]
+        predicted, *_ = plain_probe(states, truth, 3, split, 1, config)
+        for kind, chosen in (("noisy", noisy), ("clean", ~noisy)):
+            test = split.test[chosen[split.test]]
+            expected = f1_score(truth[test], predicted[test], average="macro")
+            assert rows.loc[(labels, 3, 1), f"{kind}_f1"] == pytest.approx(expected, abs=0.01)
+
+
+def test_guessing_is_the_f1_of_shuffled_labels() -> None:
+    labels = np.array([0] * 60 + [1] * 30 + [2] * 10)
+    shuffled = [
+        f1_score(labels, np.random.default_rng(seed).permutation(labels), average="macro")
+        for seed in range(300)
+    ]
+    assert guessing_f1(labels, 3, 0) == pytest.approx(np.mean(shuffled), abs=0.02)
+
+
+def test_events_follow_from_the_scores_averaged_over_probe_seeds() -> None:
+    rows = [
+        {"labels": labels, "layer": layer, "probe_seed": seed, "noisy_f1": noisy + shift,
+         "clean_f1": clean, "guessing_f1": 0.3}
+        for labels, scores in {
+            "original": [(0.5, 0.3), (0.5, 0.8), (0.2, 1.0)],
+            "perturbed": [(0.5, 0.3), (0.58, 1.0), (0.9, 1.0)],
+        }.items()
+        for layer, (noisy, clean) in enumerate(scores, start=1)
+        for seed, shift in ((0, 0.1), (1, -0.1))
+    ]  # fmt: skip
+    # mem≫gen: .58 does not exceed .5 by ten points. F1 on clean examples, both probes: .3 .9 1;
+    # rescaled by guessing (.3): 0 .857 1.
+    assert probe_events(pd.DataFrame(rows)) == {"mem_gen": 3, "f1_90": 3}

@@ -8,24 +8,21 @@ a are projected on it, and the clean examples of both classes:
 
 Positions are signed: an example can lie beyond either centroid. Pairs are pooled; a pair without
 noisy examples, or with a class that has no clean ones, is left out and counted.
+
+Events are layers on the way of the noisy examples. An event that never happens is None.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.events import (
-    crossing,
-    crossings_for_good,
-    first_crossing,
-    initiation,
-    largest_steps,
-)
 from memloc.errors import DataError
 
 if TYPE_CHECKING:
@@ -34,6 +31,11 @@ if TYPE_CHECKING:
 GROUPS = ("noisy", "class_a", "class_b")
 LOW, HIGH = 12.5, 87.5
 """Percentiles that bound the middle 75%."""
+HALFWAY = 0.5
+MEM_GEN_MARGIN = 0.10
+NEARLY_BEST = 0.9
+LOCAL = 0.5
+"""An example that makes more than this share of its way in one layer is memorised locally."""
 
 
 @dataclass(frozen=True)
@@ -221,19 +223,98 @@ def crossing_table(found: Positions, examples: np.ndarray) -> pd.DataFrame:
 def pair_table(classes: Classes, n_classes: int) -> pd.DataFrame:
     """All ordered pairs of classes, with the number of noisy examples and whether they count."""
     used = {(a, b) for a, b in classes.pairs.tolist()}
-    pairs = [(a, b) for a in range(n_classes) for b in range(n_classes) if a != b]
-    moved = list(
-        zip(
-            classes.labels[classes.noisy].tolist(),
-            classes.original[classes.noisy].tolist(),
-            strict=True,
-        )
-    )
+    labels, original = (of[classes.noisy].tolist() for of in (classes.labels, classes.original))
+    moved = Counter(zip(labels, original, strict=True))
+    rows = [(*pair, moved[pair], pair in used) for pair in permutations(range(n_classes), 2)]
+    return pd.DataFrame(rows, columns=["label", "original_label", "noisy", "used"])
+
+
+def crossing(means: Sequence[float] | np.ndarray) -> int | None:
+    """The last layer at which the mean of the noisy examples falls from above .5 to below it.
+
+    A mean that is below .5 in all layers has crossed in layer 1. One that starts below and then
+    rises has not: in the first layers classes overlap, and the side of .5 is chance.
+    """
+    below = np.asarray(means) < HALFWAY
+    if below.all():
+        return 1
+    falls = np.flatnonzero(below[1:] & ~below[:-1])
+    return int(falls[-1]) + 2 if len(falls) else None
+
+
+def first_crossing(means: Sequence[float] | np.ndarray) -> int | None:
+    """The first layer in which the noisy mean is nearer to the new class (the paper's words)."""
+    below = np.flatnonzero(np.asarray(means) < HALFWAY)
+    return int(below[0]) + 1 if len(below) else None
+
+
+def initiation(
+    a_high: Sequence[float] | np.ndarray, b_low: Sequence[float] | np.ndarray
+) -> int | None:
+    """The first layer from which on the bulk of class a stays apart from that of class b.
+
+    Args:
+        a_high: 87.5th percentile of class a per layer.
+        b_low: 12.5th percentile of class b.
+    """
+    return _from_which_on(np.asarray(a_high) < np.asarray(b_low))
+
+
+def mem_gen(perturbed_noisy: np.ndarray, original_noisy: np.ndarray) -> int | None:
+    """The first layer where probes find the flipped label clearly better than the original one."""
+    return _first(np.asarray(perturbed_noisy) > np.asarray(original_noisy) + MEM_GEN_MARGIN)
+
+
+def f1_90(clean: np.ndarray, chance: float) -> int | None:
+    """The first layer where probes are nearly as good on clean examples as in the best layer.
+
+    F1 is rescaled so that guessing is 0 and the best layer is 1.
+    """
+    scores = np.asarray(clean, dtype=float)
+    best = scores.max()
+    return _first((scores - chance) / (best - chance) > NEARLY_BEST) if best > chance else None
+
+
+def crossings_for_good(found: np.ndarray) -> list[int | None]:
+    """Per example, the layer from which on it is nearer to the new class; [layers, examples]."""
+    return [_from_which_on(column < HALFWAY) for column in found.T]
+
+
+def largest_steps(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Per example: the layer of its largest step towards the new class, and how much that is.
+
+    The second is the share of all its steps towards the new class, from layer 2 on (where it was
+    before layer 1, no centroid tells). It is 1 if the example moved in one layer alone, 1/(L−1) if
+    all layers moved it alike. NaN, and layer 0, if it never moved that way.
+    """
+    steps = np.nan_to_num(np.maximum(found[:-1] - found[1:], 0.0))
+    if not len(steps):
+        return np.zeros(found.shape[1], np.int64), np.full(found.shape[1], np.nan)
+    total = steps.sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(total > 0, steps.max(axis=0) / total, np.nan)
+    return np.where(total > 0, steps.argmax(axis=0) + 2, 0), share
+
+
+def event_table(model: str, events: dict[str, int | None]) -> pd.DataFrame:
+    """One row per event; a missing one has no layer."""
     return pd.DataFrame(
         {
-            "label": [a for a, _ in pairs],
-            "original_label": [b for _, b in pairs],
-            "noisy": [moved.count(pair) for pair in pairs],
-            "used": [pair in used for pair in pairs],
+            "model": model,
+            "event": list(events),
+            "layer": pd.array(list(events.values()), dtype="Int64"),
         }
     )
+
+
+def _first(happens: np.ndarray) -> int | None:
+    layers = np.flatnonzero(happens)
+    return int(layers[0]) + 1 if len(layers) else None
+
+
+def _from_which_on(holds: np.ndarray) -> int | None:
+    """The first layer from which on it holds in all layers."""
+    if not len(holds) or not holds[-1]:
+        return None
+    broken = np.flatnonzero(~holds)
+    return int(broken[-1]) + 2 if len(broken) else 1

@@ -16,7 +16,7 @@ import pandas as pd
 
 from memloc.analysis.correlation import interval_of_mean
 from memloc.config import ConfigError
-from memloc.tables import ACCURACY, CELL, GRADIENT_CHOICES
+from memloc.tables import ACCURACY, CELL
 
 RANKS = (1, 2)
 """k."""
@@ -39,13 +39,11 @@ def hidden_layers(spec: str, n_layers: int, model: str) -> tuple[int, ...]:
         start = {"first": 1, "middle": n_layers // 2, "last": n_layers - 1}[spec]
         return (start, start + 1)
     parts = [part.strip() for part in spec.split("+")]
-    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+    if not all(part.isdecimal() for part in parts):
         raise wrong("it is neither first, middle or last nor layers such as 1+2")
-    layers = tuple(sorted(int(part) for part in parts))
+    layers = tuple(sorted({int(part) for part in parts}))
     if not all(1 <= layer <= n_layers for layer in layers):
         raise wrong(f"{model!r} has layers 1 to {n_layers}")
-    if len(set(layers)) < len(layers):
-        raise wrong("it names a layer twice", "name each layer once")
     if len(layers) == n_layers:
         raise wrong(
             f"these are all layers of {model!r}, which leaves nothing to find", "name fewer"
@@ -87,51 +85,17 @@ def accuracy_table(layers: pd.DataFrame) -> pd.DataFrame:
         cell = dict(zip([*CELL, "technique"], key, strict=True))
         hidden = parse_hidden(str(cell["hidden"]))
         weights = profile.sort_values("layer")["weight"].to_numpy()
-        for k in RANKS:
-            accuracy = accuracy_at(weights, hidden, k)
-            chance = len(hidden) / len(weights)
-            rows.append({**cell, "k": k, "accuracy": accuracy, "chance": chance})
+        chance = len(hidden) / len(weights)
+        rows += [
+            {**cell, "k": k, "accuracy": accuracy_at(weights, hidden, k), "chance": chance}
+            for k in RANKS
+        ]
     return ACCURACY.frame(rows, "control")
 
 
 def parse_hidden(name: str) -> tuple[int, ...]:
     """The layers of `hidden_name`."""
     return tuple(int(part) for part in name.split("+"))
-
-
-def gradient_choices(norms: pd.DataFrame) -> pd.DataFrame:
-    """accuracy@k of gradients under every kind of post-processing (appendix E, Table 4).
-
-    Args:
-        norms: Columns of `CELL`, state (near_ceiling, frozen), gradient (noisy, clean, difference),
-            kind (L1, L2), layer, norm.
-
-    Returns:
-        Columns of `CELL`, norm, subtract_clean, divide_by_frozen, k, accuracy. Without norms of the
-        frozen model, only rows that do not need it.
-    """
-    rows = []
-    for key, cell in norms.groupby([*CELL, "kind"], sort=False):
-        profiles = {
-            (str(state), str(gradient)): part.sort_values("layer")["norm"].to_numpy()
-            for (state, gradient), part in cell.groupby(["state", "gradient"])
-        }
-        named = dict(zip([*CELL, "norm"], key, strict=True))
-        hidden = parse_hidden(str(named["hidden"]))
-        for subtract in (False, True):
-            used = "difference" if subtract else "noisy"
-            for divide in (False, True):
-                if divide and ("frozen", used) not in profiles:
-                    continue
-                weights = profiles["near_ceiling", used]
-                if divide:
-                    with np.errstate(divide="ignore", invalid="ignore"):
-                        weights = weights / profiles["frozen", used]
-                choice = {**named, "subtract_clean": subtract, "divide_by_frozen": divide}
-                rows += [
-                    {**choice, "k": k, "accuracy": accuracy_at(weights, hidden, k)} for k in RANKS
-                ]
-    return GRADIENT_CHOICES.frame(rows, "control")
 
 
 def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = None) -> pd.DataFrame:
@@ -156,27 +120,6 @@ def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = No
     found = []
     for (name, k), group in units.groupby([by, "k"], sort=False):
         low, high = interval_of_mean(group["accuracy"].to_numpy()) or (math.nan, math.nan)
-        found.append(
-            {
-                by: name,
-                "k": k,
-                "accuracy": float(group["accuracy"].mean()),
-                "low": low,
-                "high": high,
-                "n": len(group),
-                "chance": float(group["chance"].mean()),
-            }
-        )
+        mean, chance = group["accuracy"].mean(), group["chance"].mean()
+        found.append((name, k, mean, low, high, len(group), chance))
     return pd.DataFrame(found, columns=[by, "k", "accuracy", "low", "high", "n", "chance"])
-
-
-def score_choices(choices: pd.DataFrame, k: int = 2) -> pd.DataFrame:
-    """Mean accuracy@k per model and kind of post-processing (Table 4).
-
-    Returns:
-        Columns model, norm, subtract_clean, divide_by_frozen, accuracy, n.
-    """
-    kind = ["model", "norm", "subtract_clean", "divide_by_frozen"]
-    rows = choices[choices["k"] == k].dropna(subset="accuracy")
-    grouped = rows.groupby(kind, sort=False)["accuracy"]
-    return grouped.agg(accuracy="mean", n="size").reset_index()

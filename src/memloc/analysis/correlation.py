@@ -81,11 +81,8 @@ def correlate(
 ) -> Correlation:
     """Spearman's ρ and Pearson's r of two lists of numbers; pairs with a missing side are dropped.
 
-    Args:
-        one: Numbers; NaN is missing.
-        other: As many numbers.
-        units: What each pair belongs to; by default every pair is a unit.
-        resamples: Bootstrap samples; 0 leaves the intervals out.
+    Every pair is a unit, unless `units` says what it belongs to. Without resamples, there are no
+    intervals.
     """
     points = Points(one, other, range(len(one)) if units is None else units)
     return mean_correlation([points], resamples)
@@ -120,24 +117,17 @@ def interval_of_mean(
     units: Sequence[Hashable] | None = None,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """Bootstrap interval of a mean; None for fewer than four units.
-
-    Args:
-        values: Numbers, none missing.
-        units: What each belongs to; by default every number is a unit.
-        resamples: Bootstrap samples.
-    """
+    """Bootstrap interval of a mean; None for fewer than four units (by default, numbers)."""
     numbers = np.asarray(values, dtype=float)
-    names = sorted(set(units), key=repr) if units is not None else list(range(len(numbers)))
-    if len(names) < FEWEST:
-        return None
+    names = list(range(len(numbers))) if units is None else sorted(set(units), key=repr)
     index = {name: place for place, name in enumerate(names)}
-    places = np.array([index[unit] for unit in (names if units is None else units)])
-    means = []
-    for counts in _draw(len(names), resamples, len(numbers)):
+    places = [index[unit] for unit in (names if units is None else units)]
+
+    def means(counts: np.ndarray) -> np.ndarray:
         weights = counts[:, places]
-        means.append(weights @ numbers / weights.sum(axis=1))
-    return _interval(np.concatenate(means))
+        return np.asarray(weights @ numbers / weights.sum(axis=1))
+
+    return interval_of(means, len(names), resamples)
 
 
 def interval_of(
@@ -238,9 +228,8 @@ def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | 
     if None in one or None in other:
         return None
     profiles = np.array([one, other], dtype=float)
-    if not np.isfinite(profiles).all():
-        return None
-    return correlate(profiles[0], profiles[1], resamples=0).spearman
+    known = np.isfinite(profiles).all()
+    return correlate(profiles[0], profiles[1], resamples=0).spearman if known else None
 
 
 def agreeing_group(names: Sequence[str], pairs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -32,10 +32,6 @@ class Splits:
     """[S, N] probability of the example's label."""
     n_classes: int
 
-    def first(self, count: int) -> Splits:
-        """Only the first splits."""
-        return Splits(self.inside[:count], self.target[:count], self.n_classes)
-
 
 def half_split(n: int, split: int, seed: int) -> np.ndarray:
     """Whether each of n examples is in the training half (rounded down) of a split."""
@@ -70,11 +66,9 @@ def standard_error(splits: Splits, seed: int = 0) -> float:
     n = len(splits.inside)
     if n < 2:
         return float("nan")
-    random = np.random.default_rng(seed)
-    scores = []
-    for _ in range(RESAMPLES):
-        chosen = random.integers(n, size=n)
-        scores.append(_score(splits.target[chosen], ~splits.inside[chosen], splits.n_classes))
+    draws = np.random.default_rng(seed).integers(n, size=(RESAMPLES, n))
+    outside = ~splits.inside
+    scores = [_score(splits.target[draw], outside[draw], splits.n_classes) for draw in draws]
     return float(np.std(scores, ddof=1))
 
 
@@ -89,16 +83,15 @@ def detection(scores: pd.DataFrame, noisy: np.ndarray) -> dict[str, dict[str, fl
         "counterfactual_memorisation": scores["counterfactual_memorisation"].to_numpy(),
         "self_confidence": 1 - scores["generalisation_score"].to_numpy(),
     }
+    measures = {"roc_auc": roc_auc_score, "average_precision": average_precision_score}
     found: dict[str, dict[str, float | None]] = {}
     for name, suspicion in rankings.items():
         known = np.isfinite(suspicion)
-        truth = noisy[known]
-        both = bool(truth.any()) and not bool(truth.all())
+        truth, suspected = noisy[known], suspicion[known]
+        defined = len(set(truth.tolist())) == 2
         found[name] = {
-            "roc_auc": float(roc_auc_score(truth, suspicion[known])) if both else None,
-            "average_precision": float(average_precision_score(truth, suspicion[known]))
-            if both
-            else None,
+            measure: float(score(truth, suspected)) if defined else None
+            for measure, score in measures.items()
         }
     return found
 

@@ -83,39 +83,28 @@ class Examined:
         if self.events is None:
             return None
         rows = self.events[(self.events["model"] == "memorised") & (self.events["event"] == name)]
-        return None if rows.empty or pd.isna(rows["layer"].iloc[0]) else int(rows["layer"].iloc[0])
+        return next((int(layer) for layer in rows["layer"].dropna()), None)
 
 
 def checkpoint_table(found: list[Examined], weighted: Sequence[str]) -> pd.DataFrame:
-    """One row per seed and epoch.
-
-    Args:
-        found: What was found.
-        weighted: Techniques whose weights are compared.
-    """
-    return pd.DataFrame(
+    """One row per seed and epoch; `weighted` are the techniques whose weights are compared."""
+    rows = [
         {
-            "seed": [one.seed for one in found],
-            "epoch": [one.epoch for one in found],
-            "memorised": [one.accuracy["noisy"] for one in found],
-            "in_layers": [one.in_layers for one in found],
-            "enough": [one.enough for one in found],
-            "clean_accuracy": [one.accuracy["clean"] for one in found],
-            "validation_accuracy": [one.accuracy.get("validation", math.nan) for one in found],
-            "clean_error": [
-                math.nan if one.windows is None else float(one.windows["clean_error"].mean())
-                for one in found
-            ],
-            **{
-                f"{name}_m_cog": pd.array([one.centre(name) for one in found], dtype="Float64")
-                for name in weighted
-            },
-            **{
-                name: pd.array([one.event(name) for one in found], dtype="Int64")
-                for name in ("crossing", "initiation")
-            },
+            "seed": one.seed,
+            "epoch": one.epoch,
+            "memorised": one.accuracy["noisy"],
+            "in_layers": one.in_layers,
+            "enough": one.enough,
+            "clean_accuracy": one.accuracy["clean"],
+            "validation_accuracy": one.accuracy.get("validation", math.nan),
+            "clean_error": math.nan if one.windows is None else one.windows["clean_error"].mean(),
+            **{f"{name}_m_cog": one.centre(name) for name in weighted},
+            **{name: one.event(name) for name in ("crossing", "initiation")},
         }
-    )
+        for one in found
+    ]
+    centres = {f"{name}_m_cog": "Float64" for name in weighted}
+    return pd.DataFrame(rows).astype({**centres, "crossing": "Int64", "initiation": "Int64"})
 
 
 def checkpoint_layer_table(found: list[Examined], weighted: Sequence[str]) -> pd.DataFrame:
@@ -126,43 +115,30 @@ def checkpoint_layer_table(found: list[Examined], weighted: Sequence[str]) -> pd
     """
     parts = []
     for one in found:
-        measured: dict[tuple[str, str], np.ndarray] = {}
-        for name in weighted:
-            weights = one.weights(name)
-            if weights is not None:
-                missing = np.full(len(weights), np.nan)
-                measured[name, "weight"] = weights if one.enough else missing
+        measured = {(name, "weight"): one.weights(name) for name in weighted}
+        if not one.enough:
+            measured = {key: None if w is None else w * math.nan for key, w in measured.items()}
         if one.centroids is not None:
-            of = one.centroids[
-                (one.centroids["model"] == "memorised") & (one.centroids["group"] == "noisy")
-            ]
+            of = one.centroids.query("model == 'memorised' and group == 'noisy'")
             measured["centroids", "position"] = of.sort_values("layer")["mean"].to_numpy()
         for (technique, measure), values in measured.items():
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "seed": one.seed,
-                        "epoch": one.epoch,
-                        "technique": technique,
-                        "layer": np.arange(1, len(values) + 1),
-                        "measure": measure,
-                        "value": values,
-                    }
-                )
-            )
+            if values is not None:
+                names = {"seed": one.seed, "epoch": one.epoch, "technique": technique}
+                layers = {"layer": np.arange(1, len(values) + 1), "measure": measure}
+                parts.append(pd.DataFrame({**names, **layers, "value": values}))
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
 
 def checkpoint_window_table(found: list[Examined]) -> pd.DataFrame:
     """Errors of windows: one row per seed, epoch and window."""
-    parts = []
-    for one in found:
-        if one.windows is not None:
-            table = one.windows.copy()
-            table.insert(0, "epoch", one.epoch)
-            table.insert(0, "seed", one.seed)
-            parts.append(table)
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+    known = {(one.seed, one.epoch): one.windows for one in found if one.windows is not None}
+    if not known:
+        return pd.DataFrame()
+    return (
+        pd.concat(known, names=["seed", "epoch"])
+        .reset_index(["seed", "epoch"])
+        .reset_index(drop=True)
+    )
 
 
 def movement(checkpoints: pd.DataFrame, technique: str) -> dict[int, tuple[int, float, float]]:
@@ -172,12 +148,8 @@ def movement(checkpoints: pd.DataFrame, technique: str) -> dict[int, tuple[int, 
     """
     found = {}
     for seed, rows in checkpoints.groupby("seed", sort=False):
-        known = rows.sort_values("epoch").dropna(subset=[f"{technique}_m_cog"])
-        if len(known) > 1:
-            centres = known[f"{technique}_m_cog"].astype(float)
-            found[int(str(seed))] = (
-                int(known["epoch"].iloc[0]),
-                float(centres.iloc[0]),
-                float(centres.iloc[-1]),
-            )
+        centres = rows.set_index("epoch")[f"{technique}_m_cog"].dropna().sort_index().astype(float)
+        if len(centres) > 1:
+            ends = float(centres.iloc[0]), float(centres.iloc[-1])
+            found[int(str(seed))] = (int(str(centres.index[0])), *ends)
     return found

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.centroids import pick_classes, positions, summary_table
+from memloc.analysis.centroids import (
+    centroid_events,
+    event_table,
+    pick_classes,
+    positions,
+    summary_table,
+)
 from memloc.analysis.correlation import compare_profiles
-from memloc.analysis.events import crossing, event_table, first_crossing, initiation
 from memloc.analysis.windows import centre_of_gravity, error_matrix
 from memloc.analysis.windows import layer_weights as weights_of_matrix
 
@@ -88,13 +93,4 @@ def events(centroids: pd.DataFrame) -> pd.DataFrame:
     Returns:
         model, event (crossing, first_crossing, initiation), layer (none: it never happens).
     """
-    rows = {group: part.sort_values("layer") for group, part in centroids.groupby("group")}
-    means = rows["noisy"]["mean"].to_numpy()
-    found = {
-        "crossing": crossing(means),
-        "first_crossing": first_crossing(means),
-        "initiation": initiation(
-            rows["class_a"]["high"].to_numpy(), rows["class_b"]["low"].to_numpy()
-        ),
-    }
-    return event_table(str(centroids["model"].iloc[0]), found)
+    return event_table(str(centroids["model"].iloc[0]), centroid_events(centroids))

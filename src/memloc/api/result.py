@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import base64
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from memloc.api.arguments import as_arguments, path_of
-from memloc.errors import MemlocError, StoreError, suggest
+from memloc.errors import MemlocError, StoreError, nearest
 from memloc.results.folders import (
     ResultsError,
     RunFolder,
@@ -22,15 +22,10 @@ from memloc.results.folders import (
     look_through,
     write_results,
 )
-from memloc.tables import ARTEFACTS, EXAMPLES, WINDOWS
+from memloc.tables import EXAMPLES, WINDOWS
 
 if TYPE_CHECKING:
     from memloc.api.plots import Plots
-
-NO_OLD_CLASS = (
-    "suspects do not say which labels are correct, so examples have no old class to leave"
-)
-"""Why there are no explanations of labels that are only suspected."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -42,21 +37,14 @@ class Result:
         summary: The findings as JSON data.
         settings: What was asked for.
         folder: Where it is kept; None if it was not saved.
+        written: When it was made, in seconds since 1970.
     """
 
-    tables: Mapping[str, pd.DataFrame] = field(repr=False)
-    summary: dict[str, Any] = field(repr=False)
-    settings: dict[str, Any] = field(repr=False)
+    tables: Mapping[str, pd.DataFrame]
+    summary: dict[str, Any]
+    settings: dict[str, Any]
     folder: Path | None = None
-    _in_folder: tuple[Any, Any] | None = field(default=None, init=False)
-    _written: float = field(default_factory=time.time, init=False)
-
-    def __post_init__(self) -> None:
-        """Remember what is in the folder, to notice if something else is there later."""
-        if self.folder is not None:
-            object.__setattr__(self, "_in_folder", _kept(self.folder))
-            file = self.folder / "summary.json"
-            object.__setattr__(self, "_written", file.stat().st_mtime)
+    written: float = field(default_factory=time.time)
 
     @property
     def layers(self) -> pd.DataFrame:
@@ -80,7 +68,8 @@ class Result:
             MemlocError: If there is none.
         """
         if name not in self.tables:
-            raise MemlocError(f"there is no table {name!r}{suggest(name, self.tables)}")
+            remedy = nearest(name, self.tables)
+            raise MemlocError(f"there is no table {name!r}", remedy=remedy)
         return self.tables[name]
 
     @property
@@ -112,14 +101,13 @@ class Result:
         Raises:
             MemlocError: If the technique has no result.
         """
-        self._check_models("a centre of gravity")
+        self.check_models("a centre of gravity")
         techniques = self.summary["techniques"]
         if technique in self.skipped:
             raise MemlocError(f"{technique} was left out: {self.skipped[technique]}")
         if technique not in techniques:
-            raise MemlocError(
-                f"there is no technique {technique!r}{suggest(technique, techniques)}"
-            )
+            remedy = nearest(technique, techniques)
+            raise MemlocError(f"there is no technique {technique!r}", remedy=remedy)
         centre: float | None = techniques[technique]["m_cog"]
         return centre
 
@@ -134,32 +122,28 @@ class Result:
         """Write the tables (.parquet), `summary.json` and `settings.json`; see `memloc.load`.
 
         Args:
-            folder: A new or empty folder, or one in which this result is already.
+            folder: A new or empty folder.
             overwrite: Also replace another result; nothing but results is ever replaced.
 
         Raises:
             MemlocError: If it cannot be written, or something else is there.
         """
-        place = path_of(folder, "folder")
+        place = Path(folder)
         check_folder(place)
-        artefacts = None
         # Hidden files are of the system, or of a save that was interrupted.
         if place.is_dir() and any(not path.name.startswith(".") for path in place.iterdir()):
-            there = _kept(place)
-            if there is None:
+            results = [one for one in look_through(place).folders if one.summary]
+            if not any(one.path == place and one.kind != "other" for one in results):
                 raise StoreError(
                     f"{str(folder)!r} is not empty, and what is there is no result of memloc; give "
                     "another folder"
                 )
-            same = there in (self._in_folder, _as_json(self.summary, self.settings))
-            if not same and not overwrite:
+            if not overwrite:
                 raise StoreError(
-                    f"there is another result in {str(folder)!r}; give another folder, or "
+                    f"there is a result in {str(folder)!r} already; give another folder, or "
                     "overwrite=True to replace it"
                 )
-            if same and (place / ARTEFACTS).is_file():
-                artefacts = json.loads((place / ARTEFACTS).read_text(encoding="utf-8"))
-        write_results(place, dict(self.tables), self.summary, self.settings, artefacts)
+        write_results(place, dict(self.tables), self.summary, self.settings)
         return place
 
     def report(self, path: str | Path) -> Path:
@@ -170,57 +154,71 @@ class Result:
         """
         from memloc.report.page import write_result
 
-        self._check_models("a report")
+        self.check_models("a report")
         place = self.folder or Path("result")
-        found = RunFolder(place, self.settings, self.summary, self._written, self.tables)
-        with as_arguments({"out": "path"}):
-            return write_result(found, path_of(path, "path"))
+        found = RunFolder(place, self.settings, self.summary, self.written, self.tables)
+        return write_result(found, Path(path))
 
-    def _check_models(self, what: str) -> None:
+    def check_models(self, what: str) -> None:
+        """Some things only exist of one model.
+
+        Raises:
+            MemlocError: If this is a result of `memloc control`.
+        """
         if self.of_control:
             raise MemlocError(
                 f"results of `memloc control` are of many models and have no such thing as {what}; "
                 "look at table('accuracy')"
             )
 
+    @property
+    def _title(self) -> str:
+        summary = self.summary
+        if self.of_control:
+            return f"control benchmark of {summary.get('control_models')} models"
+        on = f" on {summary['task']}" if summary.get("task") else ""
+        return (
+            f"{summary['model']} ({summary['layers']} layers){on}, "
+            f"{summary.get('noisy_examples', '?')} of {summary.get('examples', '?')} labels "
+            f"{'suspected' if self.suspected else 'noisy'}"
+        )
+
+    @property
+    def _table(self) -> pd.DataFrame:
+        """What was found, at a glance: one row per technique."""
+        if self.of_control:
+            rows = [row for row in self.summary.get("by_technique", []) if row["k"] == 1]
+            accuracy = {row["technique"]: row["accuracy"] for row in rows}
+            return pd.DataFrame({"accuracy@1": pd.Series(accuracy, dtype=float)}).round(2)
+        found = self.summary["techniques"]
+        weights = {name: values["layer_weights"] for name, values in found.items()}
+        table = pd.DataFrame(weights, dtype=float).T.round(3)
+        table.columns = pd.Index([f"layer {number}" for number in range(1, table.shape[1] + 1)])
+        centres = [values.get("m_cog") for values in found.values()]
+        table.insert(0, "M-CoG", pd.Series(centres, table.index, dtype=float).round(2))
+        return table
+
     def __repr__(self) -> str:
         """The findings in a few lines."""
-        from memloc.api.result_repr import as_text
-
-        return as_text(self)
+        lines = [f"memloc result: {self._title}"]
+        first = self._table.iloc[:, 0]
+        for name, value in first.items():
+            words = "none" if pd.isna(value) else f"{value:.2f}"
+            lines.append(f"  {name:<14} {first.name} {words}")
+        lines += [f"  {name:<14} left out: {why}" for name, why in self.skipped.items()]
+        if self.summary.get("interpretation") and not self.of_control:
+            lines.append(f"  {self.summary['interpretation']}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """A table and a chart, for notebooks."""
-        from memloc.api.result_repr import as_html
-
-        return as_html(self)
-
-
-def _as_json(summary: dict[str, Any], settings: dict[str, Any]) -> tuple[Any, Any]:
-    """As they are read back from files."""
-    return json.loads(json.dumps(summary)), json.loads(json.dumps(settings))
-
-
-def _kept(folder: Path) -> tuple[Any, Any] | None:
-    """Summary and settings of the result in a folder, which tell it from others; None: no result.
-
-    Raises:
-        ResultsError: If they are damaged, or of a newer memloc.
-    """
-    if not all((folder / f"{name}.json").is_file() for name in ("summary", "settings")):
-        return None
-    found = look_through(folder)
-    if not (found.runs or found.localised or found.controls):
-        return None
-    return _read_json(folder, "summary"), _read_json(folder, "settings")
-
-
-def _read_json(folder: Path, name: str) -> Any:
-    file = folder / f"{name}.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise damaged(file, str(error)) from None
+        """A table and a chart, for notebooks: one piece, with all texts escaped."""
+        shown = f"<p><b>memloc</b> {escape(self._title)}</p>{self._table.to_html(na_rep='–')}"
+        if self.of_control:
+            return f"<div>{shown}</div>"
+        picture = base64.b64encode(self.plot.layers()._repr_png_()).decode()
+        words = [self.summary.get("interpretation"), *(self.summary.get("caveats") or [])]
+        sentences = "".join(f"<p>{escape(str(sentence))}</p>" for sentence in words if sentence)
+        return f'<div>{shown}<img src="data:image/png;base64,{picture}"/>{sentences}</div>'
 
 
 def load(folder: str | Path) -> Result:
@@ -233,27 +231,13 @@ def load(folder: str | Path) -> Result:
     Raises:
         MemlocError: If it holds no result, or several, or if a file is damaged.
     """
-    place = path_of(folder, "folder")
-    found = look_through(place)
-    if not (place / "settings.json").is_file():
-        inside = [*(run.path for run in found.runs), *found.localised]
-        inside += [control.path for control in found.controls]
-        names = ", ".join(path.name for path in inside[:5])
-        several = f"{names}, …" if len(inside) > 5 else names
-        if inside:
-            raise ResultsError(
-                f"{str(folder)!r} is a folder of {len(inside)} results; load one of them: {several}"
-            )
-        there = sorted(path.name for path in place.iterdir())[:5]
-        what = f"there is no result in {str(folder)!r}, only {', '.join(there)}"
+    place = Path(folder)
+    results = [one for one in look_through(place).folders if one.summary]
+    if not results or results[0].path != place:
+        inside = [one.path.name for one in results]
+        hint = f"load one of those in it: {', '.join(inside[:5])}" if inside else "compute it again"
         raise ResultsError(
-            f"{what if there else f'the folder {str(folder)!r} is empty'}; give a folder with "
-            "summary.json and settings.json"
-        )
-    if not (place / "summary.json").is_file():
-        raise ResultsError(
-            f"the result in {str(folder)!r} is not finished, as it has no summary.json; compute it "
-            "again"
+            f"{str(folder)!r} has no finished result (summary.json and settings.json)", remedy=hint
         )
     tables = {}
     for file in sorted(place.glob("*.parquet")):
@@ -263,4 +247,5 @@ def load(folder: str | Path) -> Result:
             raise damaged(file, str(error)) from None
     if "layers" not in tables:
         raise ResultsError(f"the result in {str(folder)!r} has no table layers; compute it again")
-    return Result(tables, _read_json(place, "summary"), _read_json(place, "settings"), place)
+    (found,) = results
+    return Result(tables, found.summary, found.settings, place, found.written)

@@ -15,14 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
-from memloc.cli.experiments import add_experiments
-from memloc.cli.listings import add_listings
+from memloc.cli import experiments, listings, results
 from memloc.cli.options import spell
 from memloc.cli.output import STOPPED
-from memloc.cli.results import add_results
-from memloc.cli.status import status_command
 from memloc.cli.store import store_app
-from memloc.cli.sweep import sweep_command
 from memloc.errors import MemlocError
 
 # Typer does not name the class of its complaints, which may be its own or click's.
@@ -35,11 +31,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-add_experiments(app)
-app.command("sweep")(sweep_command)
-app.command("status")(status_command)
-add_results(app)
-add_listings(app)
+experiments.RUN.add(app, "run", experiments.run_command)
+experiments.LOCALISE.add(app, "localise", experiments.localise_command)
+experiments.CONTROL.add(app, "control", experiments.control_command)
+app.command("sweep")(experiments.sweep_command)
+app.command("status")(results.status_command)
+app.command("claims")(results.claims_command)
+app.command("agreement")(results.agreement_command)
+app.command("report")(results.report_command)
+app.command("figures")(results.figures_command)
+app.command("tasks")(listings.tasks_command)
+app.command("techniques")(listings.techniques_command)
+app.command("settings")(listings.settings_command)
+app.add_typer(listings.models_app, name="models", no_args_is_help=True)
 app.add_typer(store_app, name="store", no_args_is_help=True)
 
 

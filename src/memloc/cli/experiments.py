@@ -1,14 +1,16 @@
-"""`memloc run`, `memloc localise` and `memloc control`: one experiment each."""
+"""`memloc run`, `localise` and `control`, one experiment each, and `memloc sweep`, many of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from memloc.cli.options import option, with_settings
+from memloc.cli.options import Options, option
 from memloc.cli.output import (
     Json,
     Open,
@@ -17,35 +19,38 @@ from memloc.cli.output import (
     open_report,
     print_json,
     report_failures,
-    tell_report,
     write_beside,
 )
-from memloc.config import Columns, ControlRun, Engine, Localisation, Model, Run, Training
-from memloc.errors import DataError
+from memloc.config import (
+    Columns,
+    ControlRun,
+    Device,
+    Engine,
+    ExecutorName,
+    Localisation,
+    Model,
+    Run,
+    TrackerName,
+    Training,
+)
+from memloc.errors import DataError, MemlocError
 
+if TYPE_CHECKING:
+    from memloc.api.result import Result
+
+KEPT = "finished jobs are kept, the same command goes on"
 _OF_FILES = ("task", "validation", *Columns.model_fields)
 """What only a single task can have."""
+RUN = Options(Run)
+LOCALISE = Options(Localisation, without=("engine.runs",))
+CONTROL = Options(
+    ControlRun,
+    also={"model": Model, "training": Training},
+    without=("models", "all_techniques", *(f"data.{name}" for name in _OF_FILES)),
+    part="control",
+)
 
 
-def _complete_run(given: dict[str, Any]) -> Run:
-    from memloc.engine.complete import complete_run
-
-    return complete_run(given)
-
-
-def _complete_localisation(given: dict[str, Any]) -> Localisation:
-    from memloc.engine.complete import complete_localisation
-
-    return complete_localisation(given)
-
-
-def _complete_control(given: dict[str, Any]) -> ControlRun:
-    from memloc.engine.complete import complete_control
-
-    return complete_control(given)
-
-
-@with_settings(Run, _complete_run)
 def run_command(
     settings: Run, engine: Engine, open_it: Open = False, as_json: Json = False
 ) -> None:
@@ -61,24 +66,14 @@ def run_command(
     """
     from memloc.api.experiments import run
     from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_files, show_run
+    from memloc.report.terminal import show_run
 
-    with interruptible("finished jobs are kept, the same command goes on"):
-        result = run(settings, engine, make_progress(Console(stderr=True)))
+    with interruptible(KEPT):
+        result = run(settings, engine, make_progress())
         report = write_beside(result)
-    if report and open_it:
-        open_report(report)
-    if as_json:
-        print_json({**result.summary, "report": report and str(report)})
-    else:
-        console = make_console()
-        show_run(result.summary, console)
-        show_files(str(result.folder), console, result.summary["jobs"], result.summary["seconds"])
-        tell_report(report, console, open_it)
-    report_failures(result.summary)
+    _tell(result, show_run, result.summary["jobs"], report, open_it, as_json)
 
 
-@with_settings(Localisation, _complete_localisation, without=("engine.runs",))
 def localise_command(
     settings: Localisation,
     engine: Engine,
@@ -97,32 +92,42 @@ def localise_command(
     """
     from memloc.api.experiments import localise_folders
     from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_files, show_localisation
+    from memloc.report.terminal import show_localisation
 
     if not settings.data.file.exists():
         raise DataError("there is no such file", setting="data.file", value=settings.data.file)
-    with interruptible("finished parts are kept, the same command goes on"):
-        result = localise_folders(settings, out, engine, make_progress(Console(stderr=True)))
+    with interruptible(KEPT):
+        result = localise_folders(settings, out, engine, make_progress())
         report = write_beside(result)
-    if report and open_it:
-        open_report(report)
+    _tell(result, show_localisation, None, report, open_it, as_json)
+
+
+def _tell(
+    result: Result,
+    show: Callable[[dict[str, Any], Console], None],
+    jobs: dict[str, int] | None,
+    report: Path | None,
+    open_it: bool,
+    as_json: bool,
+) -> None:
+    """Print a result, say where it is, and end with exit code 2 if parts of it failed."""
+    from memloc.report.terminal import show_files
+
     if as_json:
         print_json({**result.summary, "report": report and str(report)})
     else:
         console = make_console()
-        show_localisation(result.summary, console)
-        show_files(str(out), console, None, result.summary["seconds"])
-        tell_report(report, console, open_it)
-    report_failures(result.summary)
+        show(result.summary, console)
+        show_files(str(result.folder), console, jobs, result.summary["seconds"])
+        if report is not None:
+            console.print(f"Report: {report}", soft_wrap=True, markup=False)
+            if not open_it:
+                console.print("  open it in a browser, or add --open", style="dim")
+    if report is not None and open_it:
+        open_report(report)
+    report_failures(result.summary["failures"], 2)
 
 
-@with_settings(
-    ControlRun,
-    _complete_control,
-    also={"model": Model, "training": Training},
-    without=("models", "all_techniques", *(f"data.{name}" for name in _OF_FILES)),
-    part="control",
-)
 def control_command(settings: ControlRun, engine: Engine, as_json: Json = False) -> None:
     """Hide memorisation in known layers, then see which techniques find it.
 
@@ -134,13 +139,12 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
-    from memloc.api.experiments import run_control
-    from memloc.report.control_terminal import show_control
+    from memloc.api.experiments import run
     from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_jobs
+    from memloc.report.terminal import show_control, show_jobs
 
-    with interruptible("finished jobs are kept, the same command goes on"):
-        result = run_control(settings, engine, make_progress(Console(stderr=True)))
+    with interruptible(KEPT):
+        result = run(settings, engine, make_progress())
     if as_json:
         print_json(result.summary)
     else:
@@ -148,19 +152,101 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
         show_control(result.summary, console)
         show_jobs(result.summary["jobs"], result.summary["seconds"], console)
         console.print(f"Results: {result.folder}/", soft_wrap=True, highlight=False, markup=False)
-        console.print(
-            "  summary.json, accuracy, layers, gradient_choices, attempts (.parquet) and more",
-            style="dim",
-            highlight=False,
-        )
-    report_failures(result.summary)
+    report_failures(result.summary["failures"], 2)
 
 
-def add_experiments(app: typer.Typer) -> None:
-    """Add the three commands."""
-    for name, (function, kind) in {
-        "run": run_command,
-        "localise": localise_command,
-        "control": control_command,
-    }.items():
-        app.command(name, cls=kind)(function)
+def sweep_command(
+    name: Annotated[
+        str | None, typer.Argument(metavar="EXPERIMENT", help="A YAML file, or a preset.")
+    ] = None,
+    dry_run: Annotated[
+        bool, option("--dry-run", "Show what there is to compute, and what it will cost.")
+    ] = False,
+    only: Annotated[
+        str | None, option("--only", "Only cells whose task-model fits, such as 'rte-*'.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, option("--data-dir", "Folder with local copies of the paper's tasks.")
+    ] = None,
+    runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
+    executor: Annotated[
+        ExecutorName | None, option("--executor", "Where jobs run, whatever the file says.")
+    ] = None,
+    workers: Annotated[
+        int | None, option("--workers", "Of `local`: processes; of `ray`: workers at most.")
+    ] = None,
+    device: Annotated[Device | None, option("--device", "Where to compute.")] = None,
+    save_every: Annotated[
+        float | None, option("--save-every", "Minutes between two saved states of a training.")
+    ] = None,
+    track: Annotated[
+        TrackerName | None, option("--track", "Tell trackio or Weights & Biases how far it is.")
+    ] = None,
+    list_presets: Annotated[bool, option("--list", "List the presets.")] = False,
+    show: Annotated[bool, option("--show", "Print the file of a preset, to copy it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Models × tasks × seeds × techniques from one file, in one go.
+
+    Every artefact is computed once, however many sweeps share it. After Ctrl-C, or if jobs failed,
+    the same command goes on where it stopped.
+
+    Exit code 1: some jobs failed, all others are done. See docs/sweeps.md for the files.
+    """
+    from memloc.paper.presets import preset_names, preset_text, read_experiment
+
+    if list_presets:
+        _list_presets(as_json)
+        return
+    if name is None:
+        presets = ", ".join(preset_names())
+        raise MemlocError(f"name an experiment: a YAML file, or one of the presets: {presets}")
+    if show:
+        if name not in preset_names() and Path(name).is_file():
+            raise MemlocError(f"only presets are printed, and {name!r} is a file of yours already")
+        print(preset_text(name), end="")
+        return
+    sweep = read_experiment(name, data_dir)
+    given = {"executor": executor, "workers": workers, "device": device, "save_every": save_every}
+    sweep = replace(sweep, execution=sweep.execution.replace(**given))
+    from memloc.api.experiments import sweep as run_sweep
+    from memloc.engine.dry_run import dry_run as count
+    from memloc.engine.store.store import Store
+    from memloc.engine.sweep import select
+    from memloc.engine.views import Tracker, check_tracker
+    from memloc.report.progress_view import make_progress, show_dry_run, show_sweep
+
+    if only is not None:
+        sweep = select(sweep, only)
+    progress = make_progress()
+    if dry_run:
+        with interruptible("nothing was computed"):
+            found = count(sweep, runs, progress)
+        if as_json:
+            print_json(found)
+        else:
+            show_dry_run(found, make_console())
+        return
+    if track is not None:
+        check_tracker(track)
+        progress.views.append(Tracker(track, sweep.name, Store(runs / "store")))
+    with interruptible(KEPT):
+        summary = run_sweep(sweep, runs, progress)
+    if as_json:
+        print_json(summary)
+    else:
+        show_sweep(summary, runs, make_console())
+    report_failures(summary["failures"], 1)
+
+
+def _list_presets(as_json: bool) -> None:
+    from memloc.paper.presets import preset_names, preset_text
+
+    # The first line of a file says what it is.
+    about = {name: preset_text(name).split("\n")[0].lstrip("# ") for name in preset_names()}
+    if as_json:
+        print_json(about)
+        return
+    for name, words in about.items():
+        print(f"{name:<12}{words}")
+    print("\n`memloc sweep NAME --show` prints the file, to be copied and changed.")

@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
+from memloc.cli import experiments
 from memloc.cli.options import option
 from memloc.cli.output import Json, make_console, print_json
-from memloc.config import ControlRun, Engine, Localisation, Model, Run, Settings, settings_in
+from memloc.config import (
+    DEFAULT_TECHNIQUES,
+    Model,
+    Setting,
+    Training,
+    settings_in,
+    write_value,
+)
+from memloc.errors import MISSING
 
 models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")
-_GROUPS: dict[str, type[Settings]] = {
-    "run": Run,
-    "localise": Localisation,
-    "control": ControlRun,
+_SOURCES = {
+    "built-in": "Built-in: generated, no download",
+    "paper": "The paper's: from the Hugging Face hub, or --data-dir",
 }
 
 
 def tasks_command(as_json: Json = False) -> None:
     """List the built-in tasks and those of the paper."""
     from memloc.data.load import named_tasks
-    from memloc.report.listings import show_tasks
 
     tasks = list(named_tasks().values())
     if as_json:
         print_json([task.facts() for task in tasks])
         return
-    show_tasks(tasks, make_console())
+    console = make_console()
+    for source, title in _SOURCES.items():
+        console.print(f"\n[bold]{title}[/bold]")
+        table = _table("task", "category", "classes>", "examples>", "what")
+        for task in tasks:
+            if task.source == source:
+                size = f"{task.train_size:,}" if task.train_size else "any"
+                table.add_row(task.name, task.category, str(task.classes), size, task.description)
+        console.print(table)
+    console.print(
+        "\nBuilt-in tasks have any size: --limit N. Or any file with a text and a label column:\n"
+        "--task FILE.csv (.tsv, .jsonl, .parquet)."
+    )
 
 
 def techniques_command(
@@ -37,29 +61,41 @@ def techniques_command(
     as_json: Json = False,
 ) -> None:
     """List the techniques, also those that other packages bring, or the settings of one."""
-    from memloc.report.listings import (
-        list_settings,
-        list_techniques,
-        show_settings,
-        show_technique,
-        show_techniques,
-    )
     from memloc.techniques import find
 
+    console = make_console()
     if name is None:
-        techniques = list_techniques()
-        if as_json:
-            print_json(techniques)
-        else:
-            show_techniques(techniques, make_console())
+        _list_techniques(console, as_json)
         return
-    settings = list_settings(settings_in(find(name).Config, name))
+    technique = find(name)
+    if not as_json:
+        console.print(f"{technique.name}: {technique.about()}\n", markup=False)
+    _list_settings(settings_in(technique.Config, name), console, as_json)
+
+
+def _list_techniques(console: Console, as_json: bool) -> None:
+    """Name, package and purpose of every technique; those that cannot be imported say why."""
+    from memloc.techniques import PluginFailed, find, names, origin
+
+    found: list[dict[str, Any]] = []
+    for name in names():
+        try:
+            about, problem = find(name).about(), None
+        except PluginFailed as error:
+            about, problem = "", str(error)
+        package = origin(name) or "memloc"
+        found.append({"name": name, "from": package, "about": about, "problem": problem})
     if as_json:
-        print_json(settings)
-    else:
-        console = make_console()
-        show_technique(find(name), console)
-        show_settings(settings, console)
+        print_json(found)
+        return
+    table = _table("technique", "from", "what")
+    for row in found:
+        table.add_row(row["name"], row["from"], row["about"] or "cannot be imported")
+    console.print(table)
+    console.print(f"\nDefault: {', '.join(DEFAULT_TECHNIQUES)}.")
+    for row in found:
+        if row["problem"]:
+            console.print(f"Caution: {row['problem']}", style="yellow", markup=False)
 
 
 def settings_command(
@@ -73,26 +109,60 @@ def settings_command(
     Every setting is an option (`--training.warmup 0.2`), a key in a YAML file
     (`training: {warmup: 0.2}`) and an argument in Python (`training=Training(warmup=0.2)`).
     """
-    from memloc.report.listings import list_settings, show_settings
     from memloc.techniques import names
 
-    found = [*settings_in(_GROUPS[command]), *settings_in(Engine, "engine")]
-    settings = list_settings(found)
-    if as_json:
-        print_json(settings)
-        return
+    options = {
+        "run": experiments.RUN,
+        "localise": experiments.LOCALISE,
+        "control": experiments.CONTROL,
+    }
     console = make_console()
-    show_settings(settings, console)
-    techniques = ", ".join((*names(), *names("explanation")))
-    console.print(f"\nOf techniques: `memloc techniques NAME` ({techniques}).", highlight=False)
+    _list_settings(options[command].settings.values(), console, as_json)
+    if not as_json:
+        techniques = ", ".join((*names(), *names("explanation")))
+        console.print(f"\nOf techniques: `memloc techniques NAME` ({techniques}).")
+
+
+def _list_settings(settings: Iterable[Setting], console: Console, as_json: bool) -> None:
+    """Two lines each: name, type, default and short option, then what it is for."""
+    rows = [
+        {
+            "setting": one.path,
+            "type": one.type_words,
+            "default": None if one.default is MISSING else write_value(one.default),
+            "required": one.default is MISSING,
+            "option": one.option,
+            "help": one.help,
+        }
+        for one in settings
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        default = "required" if row["required"] else f"default {row['default']}"
+        short = f", {row['option']}" if row["option"] else ""
+        name = (f"--{row['setting']}", "bold")
+        line = Text.assemble(name, f" {row['type']}", (f"  ({default}{short})", "dim"))
+        console.print(line, soft_wrap=True)
+        console.print(Padding(Text(str(row["help"])), (0, 0, 0, 4)))
+    if not rows:
+        console.print("It has no settings.")
 
 
 @models_app.command("list")
 def models_list_command() -> None:
     """List the models that have a short name."""
-    from memloc.report.listings import show_models
+    from memloc.models.names import KNOWN_MODELS
 
-    show_models(make_console())
+    table = _table("name", "what", "epochs>", "rate>", "batch>")
+    for name, known in KNOWN_MODELS.items():
+        settings = Training(**known.training)
+        recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
+        table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
+    console = make_console()
+    console.print(table)
+    console.print("\nOr any sequence classifier: a hub name, or a directory with its tokeniser.")
 
 
 @models_app.command("check")
@@ -108,20 +178,21 @@ def models_check_command(
     as_json: Json = False,
 ) -> None:
     """Show what memloc finds in a model: its layers, its parameters, which short cuts are valid."""
-    from memloc.models.check import check_model, show_check
+    from memloc.models.load import check_model, show_check
 
-    found: dict[str, Any] = check_model(
-        Model(name=name, blocks=blocks, trust_remote_code=trust_remote_code)
-    )
+    found = check_model(Model(name=name, blocks=blocks, trust_remote_code=trust_remote_code))
     if as_json:
         print_json(found)
     else:
         show_check(found, make_console())
 
 
-def add_listings(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("tasks")(tasks_command)
-    app.command("techniques")(techniques_command)
-    app.command("settings")(settings_command)
-    app.add_typer(models_app, name="models", no_args_is_help=True)
+def _table(*columns: str) -> Table:
+    """A plain table; a name that ends in > is a column of numbers."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in columns:
+        number = name.endswith(">")
+        table.add_column(
+            name.rstrip(">"), justify="right" if number else "left", no_wrap=name != "what"
+        )
+    return table

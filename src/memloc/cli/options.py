@@ -1,19 +1,20 @@
 """Options of the command line, made from the fields of the settings.
 
-A command that takes settings is a function of them: `with_settings` makes its options. Settings
-that are often used have a short option; every one has a long one, `--training.warmup 0.2`, also
-those of techniques, `--retraining.epochs 3`. What `--config` names comes first, options win.
+A command that takes settings is a function of them: `Options` makes its options. Settings that are
+often used have a short option; every one has a long one, `--training.warmup 0.2`, also those of
+techniques, `--retraining.epochs 3`. What `--config` names comes first, options win.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from memloc.config import (
     ControlRun,
@@ -38,142 +39,151 @@ PANELS = {
 """Headings of the help page by group or setting; others are with the techniques."""
 
 
-def option(flag: str, help: str, panel: str | None = None, show_default: bool = True) -> Any:
-    """An option with its help text, under a heading of the help page."""
-    return typer.Option(flag, help=help, rich_help_panel=panel, show_default=show_default)
+def option(flag: str, help: str, show_default: bool = True) -> Any:
+    """An option that is not a setting."""
+    return typer.Option(flag, help=help, show_default=show_default)
 
 
 ConfigFile = Annotated[
-    Path | None,
-    option("--config", "Settings from a YAML file, or settings.json of a result."),
+    Path | None, option("--config", "Settings from a YAML file, or settings.json of a result.")
 ]
 
 
-class SettingsCommand(TyperCommand):
-    """A command whose options are settings; it reads and completes them before it is called."""
+@dataclass(frozen=True)
+class Options:
+    """The options of a command that takes settings.
 
-    settings: ClassVar[dict[str, Setting]]
-    """By path."""
-    complete: ClassVar[Callable[[dict[str, Any]], Settings]]
-    part: ClassVar[str | None]
-    """Where the settings are in settings.json, if they are not all of it."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the settings out of the arguments."""
-        words, dotted = _split_dotted(args, self.settings)
-        rest = super().parse_args(ctx, words)
-        options: dict[str, Any] = {}
-        for path, setting in self.settings.items():
-            for name, (_, off) in _flags(setting).items():
-                value = ctx.params.pop(name, None)
-                if value is not None:
-                    put(options, path, setting.read(value) if isinstance(value, str) else not off)
-        for setting, text in dotted:
-            put(options, setting.path, setting.read(text))
-        ctx.meta["settings"], ctx.meta["engine"] = self._completed(
-            ctx.params.pop("config"), options
-        )
-        return rest
-
-    def _completed(self, file: Path | None, options: dict[str, Any]) -> tuple[Settings, Engine]:
-        from memloc.engine.complete import merge_given
-        from memloc.engine.settings_file import read_settings
-
-        given = options
-        if file is not None:
-            given = merge_given(read_settings(file, type(self).part), options)
-        engine = Engine(**given.pop("engine", {}))
-        return type(self).complete(given), engine
-
-
-def with_settings(
-    group: type[Settings],
-    complete: Callable[[dict[str, Any]], Settings],
-    *,
-    hidden: Sequence[str] = (),
-    without: Sequence[str] = (),
-    also: Mapping[str, type[Settings]] | None = None,
-    part: str | None = None,
-) -> Callable[[Callable[..., None]], tuple[Callable[..., None], type[SettingsCommand]]]:
-    """Make the options of a function `command(settings, engine, ...)`.
-
-    Args:
+    Attributes:
         group: The settings.
-        complete: Makes them from a tree of what was given.
-        hidden: Settings whose short options are not on the help page of this command.
-        without: Settings that this command does not have.
         also: Further groups whose settings have options here.
-        part: See `SettingsCommand`.
+        without: Settings that this command does not have.
+        part: Where the settings are in settings.json, if they are not all of it.
     """
-    found = [*settings_in(group)]
-    further: dict[str, type[Settings]] = {**(also or {}), "engine": Engine}
-    for path, other in further.items():
-        found += settings_in(other, path)
-    settings = {one.path: one for one in found if one.path not in without}
 
-    def decorate(
-        function: Callable[..., None],
-    ) -> tuple[Callable[..., None], type[SettingsCommand]]:
-        def command(ctx: typer.Context, **values: Any) -> None:
-            rest = {name: value for name, value in values.items() if name in own}
-            function(ctx.meta["settings"], ctx.meta["engine"], **rest)
+    group: type[Settings]
+    also: Mapping[str, type[Settings]] = field(default_factory=dict)
+    without: Sequence[str] = ()
+    part: str | None = None
 
-        made = [p for one in settings.values() for p in _parameters(one, one.path in hidden)]
-        config = inspect.Parameter(
-            "config", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=ConfigFile
-        )
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """All settings by path."""
+        groups: dict[str, type[Settings]] = {"": self.group, **self.also, "engine": Engine}
+        found = [one for path, group in groups.items() for one in settings_in(group, path)]
+        return {one.path: one for one in found if one.path not in self.without}
+
+    def add(self, app: typer.Typer, name: str, function: Callable[..., Any]) -> None:
+        """Make a command of a function `command(settings, engine, …)`."""
+
+        def command(ctx: typer.Context, **values: Any) -> Any:
+            rest = {name: values.pop(name) for name in own}
+            settings, engine = self.read(values, ctx.args)
+            return function(settings, engine, **rest)
+
         signature = inspect.signature(function, eval_str=True)
-        own = {
-            name: parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for name, parameter in [*signature.parameters.items()][2:]
+        own = dict(list(signature.parameters.items())[2:])
+        context = ("ctx", inspect.Parameter.empty, typer.Context)
+        made = [context, *self._parameters(), ("config", None, ConfigFile)]
+        made += [(one.name, one.default, one.annotation) for one in own.values()]
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(
+                    name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+                )
+                for name, default, annotation in made
+            ]
+        )
+        command.__annotations__ = {name: annotation for name, _, annotation in made}
+        # Long options are not known to typer, which leaves them in `ctx.args`.
+        unknown = {"allow_extra_args": True, "ignore_unknown_options": True}
+        app.command(name, help=inspect.getdoc(function), context_settings=unknown)(command)
+
+    def _parameters(self) -> Iterator[tuple[str, Any, Any]]:
+        """Name, default and annotation of the parameter of every short option."""
+        for setting in self.settings.values():
+            for flag in _flags(setting):
+                made = typer.Option(
+                    flag,
+                    help=_help(setting),
+                    hidden=not setting.shown or flag != setting.option,
+                    rich_help_panel=PANELS.get(setting.path.partition(".")[0], "Techniques"),
+                    show_default=False,
+                    metavar=None if setting.is_switch else _metavar(setting),
+                )
+                kind: Any = bool | None if setting.is_switch else str | None
+                yield _parameter_name(flag), None, Annotated[kind, made]
+
+    def read(self, values: Mapping[str, Any], words: Sequence[str]) -> tuple[Settings, Engine]:
+        """The settings that short options (by parameter), long ones and a file give together.
+
+        Raises:
+            ConfigError: If there is no such setting, or a value is not possible.
+        """
+        from memloc.engine import complete
+
+        given: dict[str, Any] = {}
+        for path, setting in self.settings.items():
+            for flag, on in _flags(setting).items():
+                value = values.get(_parameter_name(flag))
+                if value is not None:
+                    put(given, path, setting.read(value) if isinstance(value, str) else on)
+        for setting, text in self._long_options(list(words)):
+            put(given, setting.path, setting.read(text))
+        if values["config"] is not None:
+            given = complete.merge_given(complete.read_settings(values["config"], self.part), given)
+        engine = Engine(**given.pop("engine", {}))
+        make: dict[type[Settings], Callable[[dict[str, Any]], Settings]] = {
+            Run: complete.complete_run,
+            Localisation: complete.complete_localisation,
+            ControlRun: complete.complete_control,
         }
-        context = inspect.Parameter(
-            "ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-        )
-        parameters = [context, *made, *own.values(), config]
-        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
-        command.__doc__ = function.__doc__
-        kind = type(
-            "Command",
-            (SettingsCommand,),
-            {"settings": settings, "complete": staticmethod(complete), "part": part},
-        )
-        return command, kind
+        return make[self.group](given), engine
 
-    return decorate
+    def _long_options(self, words: list[str]) -> Iterator[tuple[Setting, str]]:
+        """`--retraining.epochs 3`, or with an equals sign."""
+        while words:
+            flag, equals, value = words.pop(0).partition("=")
+            setting = self._find(flag)
+            if not equals:
+                if words and not words[0].startswith("--"):
+                    value = words.pop(0)
+                elif setting.is_switch:
+                    value = "true"
+                else:
+                    raise ConfigError("it needs a value", setting=setting.path)
+            yield setting, value
+
+    def _find(self, flag: str) -> Setting:
+        """A setting by its long option; words may be joined by `-` or `_`."""
+        from memloc import techniques
+
+        known = self.settings
+        group = flag.removeprefix("--").partition(".")[0]
+        for name in (*techniques.names(), *techniques.names("explanation")):
+            if name.replace("_", "-") == group.replace("_", "-"):
+                found = settings_in(techniques.find(name).Config, name)
+                known |= {one.path: one for one in found}
+        for path, setting in known.items():
+            if f"--{path}".replace("_", "-") == flag.replace("_", "-"):
+                return setting
+        short = [one.option for one in known.values() if one.option]
+        like = [f"--{path}" for path in known if path.startswith(f"{group}.")]
+        remedy = nearest(flag, like if "." in flag else short)
+        if remedy is None or not remedy.endswith("?"):
+            remedy = "`memloc settings` and `memloc techniques NAME` list all settings"
+        raise ConfigError(f"there is no option {flag}", remedy=remedy)
 
 
-def _flags(setting: Setting) -> dict[str, tuple[str, bool]]:
-    """The short options of a setting by the names of their parameters; True: it switches off."""
-    if setting.flag is None:
+def _flags(setting: Setting) -> dict[str, bool]:
+    """The short options of a setting; False: it switches off."""
+    if setting.option is None:
         return {}
-    flags = dict.fromkeys((setting.flag.name, *setting.flag.former), False)
-    if setting.is_switch and setting.default is None:
-        flags[f"--no-{setting.flag.name[2:]}"] = True
-    return {f"setting{flag.replace('-', '_')}": (flag, off) for flag, off in flags.items()}
+    off = {f"--no-{setting.option[2:]}": False}
+    return {setting.option: True, **(off if setting.is_switch and setting.default is None else {})}
 
 
-def _parameters(setting: Setting, hidden: bool) -> Iterator[inspect.Parameter]:
-    """The short options of a setting; those that had other names once are hidden."""
-    group = setting.path.partition(".")[0]
-    for name, (flag, _) in _flags(setting).items():
-        assert setting.flag is not None
-        made = typer.Option(
-            flag,
-            help=_help(setting),
-            hidden=hidden or flag != setting.flag.name or not setting.flag.shown,
-            rich_help_panel=PANELS.get(group, "Techniques"),
-            show_default=False,
-            metavar=None if setting.is_switch else _metavar(setting),
-        )
-        kind: Any = bool | None if setting.is_switch else str | None
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[kind, made],
-        )
+def _parameter_name(flag: str) -> str:
+    return f"setting{flag.replace('-', '_')}"
 
 
 def _metavar(setting: Setting) -> str:
@@ -195,61 +205,20 @@ def _help(setting: Setting) -> str:
     return words
 
 
+@cache
+def _short_options() -> dict[str, str]:
+    """By path of the setting."""
+    groups: list[tuple[str, type[Settings]]] = [
+        ("", ControlRun),
+        ("", Localisation),
+        ("", Run),
+        ("engine", Engine),
+    ]
+    found = [one for path, group in groups for one in settings_in(group, path)]
+    return {one.path: one.option for one in found if one.option}
+
+
 def spell(path: str) -> str:
     """A setting as an option: the short one, if there is one."""
-    groups: dict[str, type[Settings]] = {"": Run, "engine": Engine}
-    more: list[tuple[str, type[Settings]]] = [("", Localisation), ("", ControlRun)]
-    for where, group in (*groups.items(), *more):
-        for setting in settings_in(group, where):
-            if setting.path == path and setting.flag is not None:
-                return setting.flag.name
-    return f"--{path}" if "." in path else f"--{path.replace('_', '-')}"
-
-
-def _split_dotted(
-    args: Sequence[str], settings: Mapping[str, Setting]
-) -> tuple[list[str], list[tuple[Setting, str]]]:
-    """Arguments without long options, and the values of these."""
-    words: list[str] = []
-    dotted: list[tuple[Setting, str]] = []
-    rest = list(args)
-    while rest:
-        word = rest.pop(0)
-        flag, equals, value = word.partition("=")
-        if not flag.startswith("--") or "." not in flag:
-            words.append(word)
-            continue
-        setting = find_setting(flag[2:], settings)
-        if not equals:
-            if rest and not rest[0].startswith("--"):
-                value = rest.pop(0)
-            elif setting.is_switch:
-                value = "true"
-            else:
-                raise ConfigError("it needs a value", setting=setting.path)
-        dotted.append((setting, value))
-    return words, dotted
-
-
-def find_setting(path: str, settings: Mapping[str, Setting]) -> Setting:
-    """A setting by its dotted path; words may be joined by `-` or `_`.
-
-    Raises:
-        ConfigError: If there is none.
-    """
-    from memloc import techniques
-
-    known = dict(settings)
-    group = path.partition(".")[0]
-    for name in (*techniques.names(), *techniques.names("explanation")):
-        if name.replace("_", "-") == group.replace("_", "-"):
-            known.update({one.path: one for one in settings_in(techniques.find(name).Config, name)})
-    for one in known.values():
-        if one.path.replace("_", "-") == path.replace("_", "-"):
-            return one
-    raise ConfigError(
-        "there is no such setting",
-        setting=path,
-        remedy=nearest(path, [one for one in known if "." in one])
-        or "`memloc settings` and `memloc techniques NAME` list all settings",
-    )
+    long = f"--{path}" if "." in path else f"--{path.replace('_', '-')}"
+    return _short_options().get(path, long)

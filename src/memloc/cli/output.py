@@ -26,12 +26,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Open = Annotated[bool, typer.Option("--open", help="Open the report in a browser.")]
 
 
-def report_failures(summary: dict[str, Any]) -> None:
-    """Results were shown, but some are missing: say which, and end with exit code 2."""
-    for sentence in summary["failures"]:
+def report_failures(failures: list[str], code: int) -> None:
+    """Results were shown, but some are missing: say which, and end with an exit code."""
+    for sentence in failures:
         print(f"memloc: {sentence}", file=sys.stderr)
-    if summary["failures"]:
-        raise typer.Exit(2)
+    if failures:
+        raise typer.Exit(code)
 
 
 def make_console() -> Console:
@@ -109,15 +109,6 @@ def write_beside(result: Result) -> Path | None:
             file=sys.stderr,
         )
         return None
-
-
-def tell_report(place: Path | None, console: Console, open_it: bool) -> None:
-    """The last lines: where the report is and how to open it."""
-    if place is None:
-        return
-    console.print(f"Report: {place}", soft_wrap=True, highlight=False, markup=False)
-    if not open_it:
-        console.print("  open it in a browser, or add --open", style="dim", highlight=False)
 
 
 def open_report(place: Path) -> None:

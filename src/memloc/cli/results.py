@@ -1,4 +1,4 @@
-"""`memloc claims`, `agreement`, `figures` and `report`: what results say, alone and together."""
+"""`memloc claims`, `agreement`, `figures`, `report` and `status`: what there is, in words."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ GroupOption = Annotated[
     int | None,
     option("--group", "Which runs, if their settings differ (default: the largest group)."),
 ]
+
+
+FORMATS = ("pdf", "svg", "png")
 
 
 def claims_command(
@@ -96,27 +99,23 @@ def figures_command(
 
     Only runs with the same settings are put together.
     """
-    kinds = _parse_formats(formats)
-    try:
-        from memloc.report.figures.registry import choose_figures, figures, write_figures
-
-        known = figures()
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise MemlocError(
-            "figures need matplotlib, which is not installed; install it with `pip install "
-            "matplotlib`"
-        ) from None
+    kinds = _names(formats.lower(), "format", "pdf,png") or ()
+    for kind in kinds:
+        if kind not in FORMATS:
+            remedy = nearest(kind, FORMATS)
+            raise MemlocError(
+                "there is no such format", setting="format", value=kind, remedy=remedy
+            )
+    from memloc.report.figures.registry import choose_figures, figures, write_figures
     from memloc.report.many_runs import figure_list, show_figure_list, show_written
 
     if listed:
         if as_json:
-            print_json(figure_list(known))
+            print_json(figure_list(figures()))
         else:
-            show_figure_list(known, make_console())
+            show_figure_list(figures(), make_console())
         return
-    entries = choose_figures(_parse_only(only))
+    entries = choose_figures(_names(only, "only", "fig3"))
     from memloc.report.figures.data import read_figure_data
     from memloc.results.folders import check_folder
 
@@ -134,31 +133,13 @@ def figures_command(
         show_written(data, done, out, make_console())
 
 
-def _parse_formats(text: str) -> tuple[str, ...]:
-    known = ("pdf", "svg", "png")
-    kinds = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
-    for kind in kinds:
-        if kind not in known:
-            raise MemlocError(
-                "there is no such format", setting="format", value=kind, remedy=nearest(kind, known)
-            )
-    if not kinds:
-        raise MemlocError(
-            "it is empty",
-            setting="format",
-            remedy="give pdf, svg, png, or several, such as pdf,png",
-        )
-    return kinds
-
-
-def _parse_only(text: str | None) -> tuple[str, ...] | None:
+def _names(text: str | None, setting: str, example: str) -> tuple[str, ...] | None:
+    """The parts of a text with commas."""
     if text is None:
         return None
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise MemlocError(
-            "it is empty", setting="only", remedy="name at least one figure, such as fig3"
-        )
+        raise MemlocError("it is empty", setting=setting, remedy=f"give some, such as {example}")
     return names
 
 
@@ -172,7 +153,7 @@ def report_command(
     ] = Path("runs"),
     out: Annotated[
         Path | None,
-        option("--out", "File to write (default: DIR/report.html).", None, False),
+        option("--out", "File to write (default: DIR/report.html).", show_default=False),
     ] = None,
     open_it: Open = False,
 ) -> None:
@@ -191,9 +172,23 @@ def report_command(
         print("  open it in a browser, or let --open do so")
 
 
-def add_results(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("claims")(claims_command)
-    app.command("agreement")(agreement_command)
-    app.command("report")(report_command)
-    app.command("figures")(figures_command)
+def status_command(
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The --runs folder, or runs/sweeps/NAME.")
+    ] = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Show how far sweeps and runs are: what is done, runs and failed, and the time left.
+
+    Only reads files, so it works in another terminal, or on any machine that sees the folder.
+    """
+    from memloc.engine.views import find_status, read_status
+    from memloc.report.progress_view import show_status
+
+    found = [read_status(path) for path in find_status(folder)]
+    if as_json:
+        print_json({"status": found})
+        return
+    console = make_console()
+    for one in found:
+        show_status(one, console)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from memloc import text
 from memloc.cli.options import option
 from memloc.cli.output import Json, interruptible, make_console, print_json
-from memloc.config import parse_bytes
-from memloc.errors import MemlocError
 
 store_app = typer.Typer(help="The store of finished work: list, verify, clean up, share.")
 Runs = Annotated[Path, option("--runs", "Folder with the results; the store is in it.")]
+NUMBERS = ("number", "size", "took")
+"""Columns that stand at the right."""
 
 
 @store_app.command("list")
@@ -23,65 +26,66 @@ def list_command(
     as_json: Json = False,
 ) -> None:
     """What is in the store: how many artefacts of which kind, and their size."""
-    from memloc.engine.store.inventory import entries, open_store, set_aside
-    from memloc.report.store_view import artefact_rows, kind_rows, show_artefacts, show_kinds
+    from rich.table import Table
+    from rich.text import Text
 
-    store = open_store(runs)
-    found = entries(store, kind)
+    from memloc.engine.store.admin import inventory, open_store
+
+    found = inventory(open_store(runs), kind).drop(columns="path")
     if kind is None:
-        rows = kind_rows(found)
-        if as_json:
-            print_json({"kinds": rows, "set_aside": [str(path) for path in set_aside(store)]})
-        else:
-            show_kinds(rows, len(set_aside(store)), make_console())
-        return
-    artefacts = artefact_rows(store, found)
+        found = found.groupby(["kind", "damaged"], as_index=False).agg(
+            number=("key", "size"), bytes=("bytes", "sum"), written=("written", "max")
+        )
+    found = found.sort_values(["kind", "written"], ascending=[True, False])
     if as_json:
-        print_json(artefacts)
-    else:
-        show_artefacts(artefacts, make_console())
+        print(found.to_json(orient="records", date_format="iso", date_unit="s", indent=1))
+        return
+    found["size"] = found["bytes"].map(text.size)
+    found["written"] = found["written"].dt.tz_convert(None).dt.strftime("%Y-%m-%d %H:%M")
+    found["kind"] = found["kind"].where(~found["damaged"], found["kind"] + " (damaged)")
+    shown = ["kind", "number", "size", "written"]
+    if kind is not None:
+        found["key"] = found["key"].str[:12]
+        found["took"] = found["seconds"].map(text.roughly, na_action="ignore").fillna("")
+        shown = ["key", "size", "written", "took", "what"]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in shown:
+        table.add_column(name, justify="right" if name in NUMBERS else "left")
+    for row in found[shown].itertuples(index=False):
+        table.add_row(*(Text(str(cell)) for cell in row))
+    make_console().print(table)
+    print(f"All: {text.size(found['bytes'].sum())}.")
 
 
 @store_app.command("verify")
 def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
-    """Check every artefact: manifest, key, files, checksums.
+    """Check every artefact: manifest, files, checksums.
 
     Damaged ones are set aside and computed anew by the next run; exit code 1 if any.
     """
-    from memloc import text
-    from memloc.engine.store.inventory import Damage, entries, open_store, verify
-    from memloc.report.store_view import reading
+    from rich.console import Console
+    from rich.progress import track
 
-    def say(damage: Damage) -> None:
-        if not as_json:
-            print(damage.words, flush=True)
+    from memloc.engine.store.admin import inventory, open_store, verify
 
     store = open_store(runs)
-    found = entries(store)
-    with (
-        interruptible("what was found until then was set aside, the rest was not checked"),
-        reading(sum(entry.size for entry in found)) as advance,
-    ):
-        damaged = verify(store, found, advance, say)
+    found = inventory(store)
+    found = found[~found["damaged"]]
+    checks: Iterable[str | None] = verify(store, found)
+    if sys.stderr.isatty():
+        checks = track(checks, "checking", len(found), console=Console(stderr=True), transient=True)
+    damaged = []
+    with interruptible("what was found until then was set aside, the rest was not checked"):
+        for problem in checks:
+            if problem is not None:
+                damaged.append(problem)
+                if not as_json:
+                    print(problem, flush=True)
     if as_json:
-        print_json(
-            {
-                "artefacts": len(found),
-                "damaged": [
-                    {
-                        "kind": each.entry.kind,
-                        "key": each.entry.key,
-                        "problem": each.problem,
-                        "set_aside": str(each.aside),
-                    }
-                    for each in damaged
-                ],
-            }
-        )
+        print_json({"artefacts": len(found), "damaged": damaged})
     else:
-        total = text.size(sum(entry.size for entry in found))
         verdict = f"{len(damaged)} damaged" if damaged else "all sound"
-        print(f"{len(found)} artefacts ({total}) checked: {verdict}.")
+        print(f"{len(found)} artefacts ({text.size(found['bytes'].sum())}) checked: {verdict}.")
         if damaged:
             print("Run the commands again that need them; `memloc store gc` removes the damaged.")
     if damaged:
@@ -108,19 +112,32 @@ def gc_command(
 
     But never what is younger than an hour, and not while somebody is computing.
     """
-    from memloc.engine.store.garbage import find_garbage, remove_garbage
-    from memloc.engine.store.inventory import open_store
-    from memloc.report.store_view import garbage_data, show_garbage
+    from memloc.engine.store.admin import find_garbage, open_store, size_of
 
     store = open_store(runs)
-    garbage = find_garbage(store, runs)
+    garbage = {
+        what: paths for what, paths in find_garbage(store, runs, unreferenced).items() if paths
+    }
+    sizes = {what: sum(map(size_of, paths)) for what, paths in garbage.items()}
     if not dry_run:
         with interruptible("the rest is still there, the same command goes on"):
-            remove_garbage(store, garbage, unreferenced)
+            for path in (path for paths in garbage.values() for path in paths):
+                store.remove(path.parent.name, path.name)
+            store.sweep_leftovers()
     if as_json:
-        print_json(garbage_data(garbage, unreferenced, dry_run))
-    else:
-        show_garbage(garbage, unreferenced, dry_run, make_console())
+        rows = [
+            {"what": each, "number": len(garbage[each]), "bytes": sizes[each]} for each in sizes
+        ]
+        freed = sum(sizes.values())
+        print_json({"dry_run": dry_run, "removed": rows, "freed_bytes": freed})
+        return
+    would, frees = ("would go", "would free") if dry_run else ("removed", "freed")
+    for what, size in sizes.items():
+        print(f"{len(garbage[what]):>6,}  {what} {would}: {text.size(size)}")
+    total = text.size(sum(sizes.values()))
+    print(f"This {frees} {total}." if sizes else "There is nothing to remove.")
+    if not unreferenced:
+        print("Artefacts that no result refers to stay; --unreferenced removes them, too.")
 
 
 @store_app.command("export")
@@ -128,9 +145,7 @@ def export_command(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RESULTS...", help="Folders of results.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="File to write: NAME.tar.gz or NAME.tar.")
-    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File to write: NAME.tar.gz.")],
     runs: Runs = Path("runs"),
     without_weights: Annotated[
         bool,
@@ -139,18 +154,17 @@ def export_command(
     as_json: Json = False,
 ) -> None:
     """Pack results and all they were made from, for a colleague."""
-    from memloc import text
-    from memloc.engine.store.archive import export_results
+    from memloc.engine.store.admin import export_results
 
     with interruptible("no file was written"):
         done = export_results(folders, runs, out, without_weights=without_weights)
     if as_json:
-        print_json({**vars(done), "file": str(done.file)})
+        print_json({"file": str(out), **done})
         return
-    left = f" ({done.left_out} with weights or states left out)" if done.left_out else ""
-    print(f"{out}: {text.size(done.size)}, results: {done.results}, artefacts: {done.artefacts}")
-    if left:
-        print(f"  {left.strip()}")
+    size = text.size(done["bytes"])
+    print(f"{out}: {size}, results: {done['results']}, artefacts: {done['artefacts']}")
+    if done["left_out"]:
+        print(f"  ({done['left_out']} with weights or states left out)")
     print(f"  bring it in elsewhere with: memloc store import {out.name}")
 
 
@@ -158,31 +172,25 @@ def export_command(
 def import_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="From `memloc store export`.")],
     runs: Runs = Path("runs"),
-    max_size: Annotated[str, option("--max-size", "Refuse what unfolds to more.")] = "20GB",
     as_json: Json = False,
 ) -> None:
     """Check all that a colleague exported, and bring it in; nothing in it is run.
 
     If anything is wrong nothing is imported. What is here already is kept.
     """
-    from memloc.engine.store.archive import import_archive
+    from memloc.engine.store.admin import import_archive
 
-    try:
-        limit = parse_bytes(max_size)
-    except ValueError as error:
-        raise MemlocError(str(error), setting="max-size", value=max_size) from None
     with interruptible("nothing was imported"):
-        done = import_archive(file, runs, limit)
+        done = import_archive(file, runs)
     if as_json:
-        paths = {"results": done.results, "kept_results": done.kept_results}
-        print_json({**vars(done), **{name: [str(p) for p in ps] for name, ps in paths.items()}})
+        print_json(done)
         return
-    for folder in done.results:
-        print(f"Imported {folder}")
-    for folder in done.kept_results:
+    for folder in done["results"]:
+        print(f"Imported {folder}; look at it with: memloc report {folder}")
+    for folder in done["kept_results"]:
         print(f"Kept {folder}, which was here already")
-    print(f"Artefacts: {done.artefacts} new, {done.kept_artefacts} here already and kept.")
-    if done.left_out:
-        print(f"  {done.left_out} with weights or states were not sent; a run computes them again")
-    for folder in done.results[:1]:
-        print(f"  look at it with: memloc report {folder}")
+    print(f"Artefacts: {done['artefacts']} new, {done['kept_artefacts']} here already and kept.")
+    if done["left_out"]:
+        print(
+            f"  {done['left_out']} with weights or states were not sent; a run computes them again"
+        )

@@ -12,7 +12,6 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -20,92 +19,76 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from memloc.data.task import Task
-from memloc.errors import DataError, suggest
+from memloc.config import Data
+from memloc.data.noise import check_limit
+from memloc.data.task import NamedTask, Task
+from memloc.errors import DataError
 
 Input = tuple[str, ...]
 """One input: (text,), or (text, text_pair) for a pair task."""
-
 Lists = Mapping[str, Any]
 """Words by the name of their list; a word may itself contain slots and alternatives."""
+Sampler = Callable[[random.Random, int], Input]
+"""Draws one input of the class with the given label index."""
 
 NAMES = ("questions", "reviews", "topics", "entailment", "acceptability")
+BUILTIN_SIZE = 400
+"""Training examples, unless a limit says otherwise."""
+CAPACITY = 40_000
+"""The largest number of examples (training and validation together) of a task. It is far below the
+number of distinct inputs, so that drawing stays quick and classes stay varied."""
+CONTENT_SEED = 1
+"""Seed of the texts: the data seed only decides who is noisy."""
 ARROW = "⇒"
 """Stands between the two sentences that a frame of a pair task makes."""
-PATIENCE = 2000
-"""How many repeated draws in a row count as "there is nothing new to draw"."""
 
 
-@dataclass(frozen=True)
-class BuiltinTask:
-    """A task that is generated rather than loaded.
+def tasks() -> list[NamedTask]:
+    """The built-in tasks, for `memloc.data.load.named_tasks`."""
+    return list(BUILTIN_TASKS.values())
 
-    Attributes:
-        name: Under which name users ask for it.
-        category: The kind of task.
-        labels: Class names; a label is an index into them.
-        description: One line for listings.
-        pair: Whether inputs are sentence pairs.
-        sample: Draws one input of the class with the given label index.
-        capacity: The largest number of examples (training and validation together) on offer. It is
-            far below the number of distinct inputs that can be drawn, so that drawing stays quick
-            and classes stay varied.
-    """
 
-    name: str
-    category: str
-    labels: tuple[str, ...]
-    description: str
-    pair: bool
-    sample: Callable[[random.Random, int], Input]
-    capacity: int = 40_000
+def _load(config: Data) -> Task:
+    size = config.limit or BUILTIN_SIZE
+    classes = len(BUILTIN_TASKS[config.task].labels)
+    check_limit(config.task, size, 2 if config.binarise else classes)
+    # Two classes of a larger number must make up the whole size once the others are gone.
+    n_train = size * -(-classes // 2) if config.binarise else size
+    return generate(config.task, n_train, min(1000, max(100, n_train // 2)), seed=CONTENT_SEED)
 
 
 def generate(name: str, n_train: int = 600, n_validation: int = 300, seed: int = 1) -> Task:
-    """Generate a built-in task.
+    """Generate a built-in task, without noise.
 
     The same arguments give the same task on every machine. No input occurs twice, neither within a
     table nor in both, and class counts differ by at most one in each table.
 
-    Args:
-        name: A key of `BUILTIN_TASKS`.
-        n_train: Number of training examples.
-        n_validation: Number of validation examples.
-        seed: Which of the many possible data sets.
-
-    Returns:
-        The task, without noise.
-
     Raises:
-        DataError: If the name is unknown or the sizes are impossible.
+        DataError: If there are not as many examples.
     """
-    if name not in BUILTIN_TASKS:
-        raise DataError(f"{name!r} is no built-in task{suggest(name, BUILTIN_TASKS)}")
-    task = BUILTIN_TASKS[name]
-    if n_train < 1 or n_validation < 0:
-        raise DataError(
-            f"{n_train} training and {n_validation} validation examples cannot be generated; "
-            "ask for at least 1 and 0"
-        )
-    if n_train + n_validation > task.capacity:
+    task, sample = BUILTIN_TASKS[name], _sampler(name)
+    if n_train + n_validation > CAPACITY:
         raise DataError(
             f"{n_train + n_validation} examples were requested of the built-in task {name!r}, "
-            f"which has at most {task.capacity}; ask for fewer"
+            f"which has at most {CAPACITY}; ask for fewer"
         )
     # Strings are hashed with SHA-512 here, never with the per-process hash().
     rng = random.Random(f"{name}:{seed}")
-    splits = (
-        _class_counts(rng, len(task.labels), n_train),
-        _class_counts(rng, len(task.labels), n_validation),
-    )
-    rows: tuple[list[tuple[Input, int]], ...] = ([], [])
+    counts = [_class_counts(rng, len(task.labels), size) for size in (n_train, n_validation)]
+    splits: list[list[tuple[Input, int]]] = [[], []]
     seen: set[Input] = set()
     for label in range(len(task.labels)):
-        for split, counts in zip(rows, splits, strict=True):
-            split.extend((_draw_new(task, rng, label, seen), label) for _ in range(counts[label]))
-    for split in rows:
+        for split, wanted in zip(splits, counts, strict=True):
+            for _ in range(wanted[label]):
+                drawn = sample(rng, label)
+                while drawn in seen:
+                    drawn = sample(rng, label)
+                seen.add(drawn)
+                split.append((drawn, label))
+    for split in splits:
         rng.shuffle(split)
-    train, validation = (_table(split, task.pair) for split in rows)
+    columns = ("text", "text_pair")[: len(next(iter(seen)))]
+    train, validation = (_table(split, columns) for split in splits)
     return Task(task.name, task.category, task.labels, train, validation)
 
 
@@ -117,28 +100,12 @@ def _class_counts(rng: random.Random, n_classes: int, n_examples: int) -> list[i
     return counts
 
 
-def _draw_new(task: BuiltinTask, rng: random.Random, label: int, seen: set[Input]) -> Input:
-    """Draw until an input comes that is not in `seen`, and add it there."""
-    for _ in range(PATIENCE):
-        drawn = task.sample(rng, label)
-        if drawn not in seen:
-            seen.add(drawn)
-            return drawn
-    raise DataError(
-        f"the built-in task {task.name!r} has no more than {len(seen)} different examples; "
-        "ask for fewer"
-    )
-
-
-def _table(rows: list[tuple[Input, int]], pair: bool) -> pd.DataFrame:
-    columns: dict[str, pd.Series] = {
-        "example": pd.Series(range(len(rows)), dtype="int64"),
-        "text": pd.Series([drawn[0] for drawn, _ in rows], dtype="object"),
-    }
-    if pair:
-        columns["text_pair"] = pd.Series([drawn[1] for drawn, _ in rows], dtype="object")
-    columns["label"] = pd.Series([label for _, label in rows], dtype="int64")
-    return pd.DataFrame(columns)
+def _table(rows: list[tuple[Input, int]], columns: Sequence[str]) -> pd.DataFrame:
+    table = pd.DataFrame({"example": pd.Series(range(len(rows)), dtype="int64")})
+    for part, name in enumerate(columns):
+        table[name] = pd.Series([drawn[part] for drawn, _ in rows], dtype="object")
+    table["label"] = pd.Series([label for _, label in rows], dtype="int64")
+    return table
 
 
 # --- grammars ------------------------------------------------------------------------------------
@@ -151,27 +118,16 @@ def _read(name: str) -> dict[str, Any]:
     return content
 
 
-def _task(name: str) -> BuiltinTask:
-    grammar = _read(name)
+@cache
+def _sampler(name: str) -> Sampler:
+    """What draws the inputs of a task."""
+    grammar = _GRAMMARS[name]
     kinds = {"frames": _frames, "domains": _contrasts, "templates": _templates}
     make = next(make for key, make in kinds.items() if key in grammar)
     lists: dict[str, Any] = {}
-    for key, value in (_shared_lists() | grammar.get("lists", {})).items():
+    for key, value in {**_read("words")["lists"], **grammar.get("lists", {})}.items():
         lists[key] = _list(value, lists)
-    return BuiltinTask(
-        name=name,
-        category=grammar["category"],
-        labels=tuple(grammar["labels"]),
-        description=grammar["description"],
-        pair=grammar.get("pair", False),
-        sample=make(grammar, lists),
-    )
-
-
-@cache
-def _shared_lists() -> dict[str, Any]:
-    lists: dict[str, Any] = _read("words")["lists"]
-    return lists
+    return make(grammar, lists)
 
 
 def _list(value: Any, lists: Lists) -> Any:
@@ -204,7 +160,7 @@ def _lines(block: str) -> tuple[str, ...]:
     return tuple(re.sub(r"\n +", " ", block).splitlines())
 
 
-def _templates(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random, int], Input]:
+def _templates(grammar: dict[str, Any], lists: Lists) -> Sampler:
     templates = [_lines(grammar["templates"][label]) for label in grammar["labels"]]
     openings = _lines(grammar.get("openings", ""))
 
@@ -217,7 +173,7 @@ def _templates(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random
     return sample
 
 
-def _contrasts(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random, int], Input]:
+def _contrasts(grammar: dict[str, Any], lists: Lists) -> Sampler:
     """Texts with words of their own class (`same`) and of the opposite one (`other`)."""
     templates = _lines(grammar["templates"])
     labels: list[str] = grammar["labels"]
@@ -244,24 +200,18 @@ def _contrasts(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random
     return sample
 
 
-def _frames(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random, int], Input]:
+def _frames(grammar: dict[str, Any], lists: Lists) -> Sampler:
+    import jinja2
+
     good_label = grammar["labels"].index(grammar["good"])
-
-    @cache
-    def compiled() -> tuple[list[Any], list[Any]]:
-        import jinja2
-
-        environment = jinja2.Environment(line_statement_prefix="%", extensions=["jinja2.ext.do"])
-        environment.globals.update(lists)
-        environment.globals.update(
-            plural=plural, third_person=third_person, past=past, gerund=gerund
-        )
-        macros = grammar.get("macros", "")
-        groups = [
-            [environment.from_string(macros + frame) for frame in grammar[key].values()]
-            for key in ("common_frames", "frames")
-        ]
-        return groups[0], groups[1]
+    environment = jinja2.Environment(line_statement_prefix="%", extensions=["jinja2.ext.do"])
+    environment.globals.update(lists)
+    environment.globals.update(plural=plural, third_person=third_person, past=past, gerund=gerund)
+    macros = grammar.get("macros", "")
+    common, others = (
+        [environment.from_string(macros + frame) for frame in grammar[key].values()]
+        for key in ("common_frames", "frames")
+    )
 
     def render(frame: Any, rng: random.Random, good: bool) -> str:
         def shuffled(items: Sequence[Any]) -> list[Any]:
@@ -283,13 +233,12 @@ def _frames(grammar: dict[str, Any], lists: Lists) -> Callable[[random.Random, i
             chance=lambda share: rng.random() < share,
             shuffled=shuffled,
             scrambled=scrambled,
-            sentence=lambda: render(rng.choice(compiled()[1]), rng, True),
+            sentence=lambda: render(rng.choice(others), rng, True),
             implied=lambda strong, weak: f" {ARROW} ".join((strong, weak)[:: 1 if good else -1]),
         )
         return text
 
     def sample(rng: random.Random, label: int) -> Input:
-        common, others = compiled()
         frames = common if rng.random() < grammar["common_share"] else others
         frame = rng.choice(frames) if len(frames) > 1 else frames[0]
         return tuple(map(tidy, render(frame, rng, label == good_label).split(ARROW)))
@@ -390,4 +339,17 @@ def _first_word(words: str, change: Callable[[str], str]) -> str:
     return f"{change(first)} {rest}" if rest else change(first)
 
 
-BUILTIN_TASKS: dict[str, BuiltinTask] = {name: _task(name) for name in NAMES}
+_GRAMMARS = {name: _read(name) for name in NAMES}
+BUILTIN_TASKS = {
+    name: NamedTask(
+        name=name,
+        category=grammar["category"],
+        labels=tuple(grammar["labels"]),
+        source="built-in",
+        load=_load,
+        train_size=BUILTIN_SIZE,
+        note="generated, no download",
+        description=grammar["description"],
+    )
+    for name, grammar in _GRAMMARS.items()
+}

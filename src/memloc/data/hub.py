@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from memloc.errors import DataError
+
+if TYPE_CHECKING:
+    from datasets import DatasetDict
 
 CONVERTED = "refs/convert/parquet"
 """The branch on which the hub keeps Parquet copies, one folder per configuration.
@@ -39,24 +41,13 @@ def hub_answers() -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class HubSplit:
-    """One split: its columns, and the class names of those columns that have integers for them."""
-
-    columns: dict[str, list[Any]]
-    class_names: dict[str, list[str]]
-
-
-def load_splits(repository: str, configuration: str | None, converted: bool) -> dict[str, HubSplit]:
+def load_splits(repository: str, configuration: str | None, converted: bool) -> DatasetDict:
     """Load every split of a data set from the hub, its cache, or a local folder of the same form.
 
     Args:
         repository: Name on the hub, or a folder.
         configuration: Which of its configurations.
         converted: Whether to take the hub's Parquet copies instead of the data set's own files.
-
-    Returns:
-        The splits by name.
 
     Raises:
         DataError: If it can neither be reached nor found in the cache.
@@ -69,30 +60,18 @@ def load_splits(repository: str, configuration: str | None, converted: bool) -> 
     try:
         with _cache_only(offline):
             if not converted:
-                loaded = datasets.load_dataset(repository, configuration)
-            else:
-                folder = repository if local else _download(repository, configuration, offline)
-                loaded = datasets.load_dataset(folder, data_dir=configuration)
+                return datasets.load_dataset(repository, configuration)
+            folder = repository if local else _download(repository, configuration, offline)
+            return datasets.load_dataset(folder, data_dir=configuration)
     except Exception as error:  # whatever goes wrong in there, the user can do the same about it
-        reason = "the hub cannot be reached and nothing is cached" if offline else _brief(error)
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        reason = "the hub cannot be reached and nothing is cached" if offline else first
         asked = f"{repository} ({configuration})" if configuration else repository
         raise DataError(
             f"the data set {asked} cannot be loaded from the Hugging Face hub ({reason})",
             setting="data.data_dir",
             remedy="give a folder with a local copy",
         ) from error
-    return {str(name): _read_split(split) for name, split in loaded.items()}
-
-
-def _read_split(split: Any) -> HubSplit:
-    import datasets
-
-    class_names = {
-        name: list(feature.names)
-        for name, feature in split.features.items()
-        if isinstance(feature, datasets.ClassLabel)
-    }
-    return HubSplit(split.to_dict(), class_names)
 
 
 def _download(repository: str, configuration: str | None, offline: bool) -> str:
@@ -121,8 +100,3 @@ def _cache_only(wanted: bool) -> Iterator[None]:
         yield
     finally:
         config.HF_HUB_OFFLINE = before
-
-
-def _brief(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return first if len(first) <= 200 else first[:199] + "…"

@@ -6,27 +6,20 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from memloc.config import Data
+from memloc.config import Columns, Data
 from memloc.data.files import SUFFIXES, data_suffix, load_file
-from memloc.data.noise import binarise, check_limit, known_noise, limit, perturb
+from memloc.data.noise import binarise, known_noise, limit, perturb
 from memloc.data.task import NamedTask, Task
 from memloc.errors import DataError, nearest
 
-BUILTIN_SIZE = 400
-"""Training examples of a built-in task, unless a limit says otherwise."""
-
-CONTENT_SEED = 1
-"""Seed of the texts of built-in tasks: the data seed only decides who is noisy."""
-
-BUILTIN = "built-in"
 GROUP = "memloc.tasks"
 """Entry points of packages that bring tasks."""
-OWN_TASKS = EntryPoint("paper", "memloc.paper.tasks:tasks", GROUP)
-"""Those that come with memloc, also where no metadata of it are installed."""
-
-FILE_SETTINGS = (
-    *("validation", "text_column", "pair_column", "label_column", "original_label_column"),
+OWN_TASKS = (
+    EntryPoint("built-in", "memloc.data.builtin:tasks", GROUP),
+    EntryPoint("paper", "memloc.paper.tasks:tasks", GROUP),
 )
+"""Those that come with memloc, also where no metadata of it are installed."""
+FILE_SETTINGS = ("validation", *Columns.model_fields)
 """Settings that only files have."""
 
 
@@ -45,7 +38,9 @@ def load_task(config: Data) -> Task:
     names = named_tasks()
     named = names.get(config.task)
     if named is not None:
-        _check_no_file_settings(config)
+        for setting in FILE_SETTINGS:
+            if getattr(config, setting) is not None:
+                raise _no_meaning(setting, config, f"for the task {config.task!r}")
         task = named.load(config)
     elif _is_file(config.task):
         task = load_file(config)
@@ -57,9 +52,9 @@ def load_task(config: Data) -> Task:
             remedy=nearest(config.task, names),
         )
     if config.data_dir is not None and (named is None or not named.downloaded):
-        raise _no_meaning("data_dir", config.data_dir, f"for the task {config.task!r}")
+        raise _no_meaning("data_dir", config, f"for the task {config.task!r}")
     if "original_label" in task.train.columns and config.noise != Data().noise:
-        raise _no_meaning("noise", config.noise, f"as {config.task!r} has original labels")
+        raise _no_meaning("noise", config, f"as {config.task!r} has original labels")
     if config.binarise:
         task = binarise(task)
     if task.validation.empty:
@@ -68,8 +63,8 @@ def load_task(config: Data) -> Task:
             f"add some"
         )
     size = config.limit
-    if named is not None and named.source == BUILTIN:
-        size = size or BUILTIN_SIZE
+    if named is not None and named.source == "built-in":
+        size = size or named.train_size
     if size is not None:
         task = limit(task, size, config.seed)
     if "original_label" in task.train.columns:
@@ -89,11 +84,8 @@ def named_tasks() -> dict[str, NamedTask]:
     Raises:
         DataError: If the tasks of a package cannot be had.
     """
-    found = _builtin_tasks()
-    points = {OWN_TASKS.name: OWN_TASKS} | {
-        point.name: point for point in entry_points(group=GROUP)
-    }
-    for point in points.values():
+    found: dict[str, NamedTask] = {}
+    for point in (*OWN_TASKS, *entry_points(group=GROUP)):
         try:
             brought = {task.name: task for task in point.load()()}
         except Exception as error:  # whatever a foreign module does when it is imported
@@ -110,50 +102,16 @@ def is_downloaded(name: str) -> bool:
     return name in named_tasks() and named_tasks()[name].downloaded
 
 
-def _builtin_tasks() -> dict[str, NamedTask]:
-    from memloc.data.builtin import BUILTIN_TASKS
-
-    return {
-        task.name: NamedTask(
-            name=task.name,
-            category=task.category,
-            labels=task.labels,
-            source=BUILTIN,
-            load=_generate,
-            train_size=BUILTIN_SIZE,
-            note="generated, no download",
-            description=task.description,
-        )
-        for task in BUILTIN_TASKS.values()
-    }
-
-
-def _generate(config: Data) -> Task:
-    from memloc.data.builtin import BUILTIN_TASKS, generate
-
-    size = config.limit or BUILTIN_SIZE
-    classes = len(BUILTIN_TASKS[config.task].labels)
-    check_limit(config.task, size, 2 if config.binarise else classes)
-    # Two classes of a larger number must make up the whole size once the others are gone.
-    n_train = size * -(-classes // 2) if config.binarise else size
-    n_validation = min(1000, max(100, n_train // 2))
-    return generate(config.task, n_train, n_validation, seed=CONTENT_SEED)
-
-
 def _is_file(task: str) -> bool:
     """Whether a file is meant, be it there or not."""
     path = Path(task)
     return data_suffix(path) in SUFFIXES or path.exists() or len(path.parts) > 1
 
 
-def _check_no_file_settings(config: Data) -> None:
-    for setting in FILE_SETTINGS:
-        value = getattr(config, setting)
-        if value is not None:
-            raise _no_meaning(setting, value, f"for the task {config.task!r}")
-
-
-def _no_meaning(setting: str, value: object, why: str) -> DataError:
+def _no_meaning(setting: str, config: Data, why: str) -> DataError:
     return DataError(
-        f"it has no meaning {why}", setting=f"data.{setting}", value=value, remedy="leave it out"
+        f"it has no meaning {why}",
+        setting=f"data.{setting}",
+        value=getattr(config, setting),
+        remedy="leave it out",
     )

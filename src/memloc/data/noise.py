@@ -19,7 +19,6 @@ from memloc.errors import DataError
 
 LEAST_PER_CLASS = 2
 """Training examples every class needs."""
-
 VALIDATION_FLOOR = 100
 """Validation examples that a limit leaves at least, if there are as many."""
 
@@ -41,38 +40,27 @@ def binarise(task: Task) -> Task:
     counts = np.bincount(true_label(task.train), minlength=len(task.labels))
     # A stable sort leaves equally frequent classes in label order.
     kept = np.sort(np.argsort(-counts, kind="stable")[:2])
+    number = {old: new for new, old in enumerate(kept)}
+
+    def reduced(table: pd.DataFrame) -> pd.DataFrame:
+        labels = [name for name in ("label", "original_label") if name in table.columns]
+        table = table[table[labels].isin(kept).all(axis=1)].reset_index(drop=True)
+        return table.assign(**{name: table[name].map(number).astype(np.int64) for name in labels})
+
     return replace(
         task,
-        labels=tuple(task.labels[number] for number in kept),
-        train=_keep_classes(task.train, kept),
-        validation=_keep_classes(task.validation, kept),
+        labels=tuple(task.labels[old] for old in kept),
+        train=reduced(task.train),
+        validation=reduced(task.validation),
         binarised=True,
     )
 
 
-def _keep_classes(table: pd.DataFrame, kept: np.ndarray) -> pd.DataFrame:
-    columns = [name for name in ("label", "original_label") if name in table.columns]
-    inside = np.logical_and.reduce([np.isin(table[name].to_numpy(), kept) for name in columns])
-    table = table[inside].reset_index(drop=True)
-    renumbered = {
-        name: np.searchsorted(kept, table[name].to_numpy()).astype(np.int64) for name in columns
-    }
-    return table.assign(**renumbered)
-
-
 def limit(task: Task, n: int, seed: int) -> Task:
-    """Take a stratified random subset of `n` training examples.
+    """Take a stratified random subset of `n` training examples, or all if there are no more.
 
     Every class keeps its share, and at least two examples; rows stay in their order. Validation is
     cut to at most `n` examples too, but not below 100.
-
-    Args:
-        task: The task.
-        n: Training examples to keep; all are kept if there are no more than `n`.
-        seed: Decides which.
-
-    Returns:
-        The smaller task.
 
     Raises:
         DataError: If `n` is too small for two examples of every class.
@@ -101,13 +89,17 @@ def stratified(
     if n >= len(table):
         return table
     label = true_label(table)
-    classes, counts = np.unique(label, return_counts=True)
-    sizes = allocate([int(count) for count in counts], n, least)
+    sizes = allocate(np.unique(label, return_counts=True)[1].tolist(), n, least)
+    return table.iloc[draw(label, sizes, random)].reset_index(drop=True)
+
+
+def draw(label: np.ndarray, sizes: Sequence[int], random: np.random.Generator) -> np.ndarray:
+    """Rows drawn from every class that occurs, as many as `sizes` says, in ascending order."""
     taken = [
         random.permutation(np.flatnonzero(label == number))[:size]
-        for number, size in zip(classes, sizes, strict=True)
+        for number, size in zip(np.unique(label), sizes, strict=True)
     ]
-    return table.iloc[np.sort(np.concatenate(taken))].reset_index(drop=True)
+    return np.sort(np.concatenate(taken))
 
 
 def allocate(counts: Sequence[int], n: int, least: int) -> list[int]:
@@ -146,11 +138,6 @@ def perturb(task: Task, ratio: float, seed: int) -> Task:
     Of each class, the seed picks ``floor(ratio * size)`` examples; each of them gets a label drawn
     uniformly from the other classes.
 
-    Args:
-        task: A task whose training labels are taken to be correct.
-        ratio: The share of each class, more than 0 and less than 1.
-        seed: Decides who is noisy and what the new labels are.
-
     Returns:
         The task with `original_label` and `noisy` in its training table.
 
@@ -159,62 +146,43 @@ def perturb(task: Task, ratio: float, seed: int) -> Task:
     """
     if not isinstance(ratio, Real) or not 0 < ratio < 1:
         raise DataError(f"noise ratio {ratio!r:.40} is not possible; give a number between 0 and 1")
+    # In floating point 0.29 * 100 is just below 29; as decimal fractions it is 29.
+    exact = Fraction(str(float(ratio)))
     original = task.train["label"].to_numpy(dtype=np.int64)
     classes = len(task.labels)
     random = np.random.default_rng(seed)
     label = original.copy()
     for number in range(classes):
         rows = np.flatnonzero(original == number)
-        chosen = random.permutation(rows)[: _share(ratio, len(rows))]
+        chosen = random.permutation(rows)[: math.floor(exact * len(rows))]
         # Any step from 1 to C-1 around the circle of classes leads to another class.
         steps = random.integers(1, classes, size=len(chosen))
         label[chosen] = (number + steps) % classes
     noisy = label != original
     if not noisy.any():
-        raise _nobody_noisy(task, ratio, original)
+        raise DataError(
+            f"noise ratio {ratio} makes no example of {task.name!r} noisy, as its largest class "
+            f"has only {np.bincount(original).max()} training examples; give a higher ratio, or "
+            f"{math.ceil(1 / exact)} examples of a class"
+        )
     return task.with_train(task.train.assign(label=label, original_label=original, noisy=noisy))
 
 
 def known_noise(task: Task) -> Task:
-    """Mark as noisy the training examples whose label is not their original label.
-
-    Args:
-        task: A task whose training table has `original_label`.
-
-    Returns:
-        The task with `noisy` in its training table.
+    """Mark as noisy the training examples whose label is not their `original_label`.
 
     Raises:
         DataError: If no example is noisy, or every one.
     """
-    train = task.train
-    noisy = train["label"].to_numpy() != train["original_label"].to_numpy()
-    count = int(noisy.sum())
-    if count == 0:
+    noisy = (task.train["label"] != task.train["original_label"]).to_numpy()
+    if not noisy.any():
         raise DataError(
-            f"no label of {task.name!r} differs from its original label in the {len(train)} "
+            f"no label of {task.name!r} differs from its original label in the {len(noisy)} "
             f"training examples; leave out the original labels to have memloc flip some"
         )
-    if count == len(train):
+    if noisy.all():
         raise DataError(
-            f"every label of {task.name!r} differs from its original label in the {count} training "
-            f"examples; clean ones are needed too, so check the column of original labels"
+            f"every label of {task.name!r} differs from its original label in the {len(noisy)} "
+            "training examples; clean ones are needed too, so check the column of original labels"
         )
-    return task.with_train(train.assign(noisy=noisy))
-
-
-def _share(ratio: float, size: int) -> int:
-    # In floating point 0.29 * 100 is just below 29; as decimal fractions it is 29.
-    return math.floor(Fraction(str(float(ratio))) * size)
-
-
-def _nobody_noisy(task: Task, ratio: float, original: np.ndarray) -> DataError:
-    counts = np.bincount(original, minlength=len(task.labels))
-    largest = int(counts.argmax())
-    size = int(counts[largest])
-    return DataError(
-        f"noise ratio {ratio} makes no example of {task.name!r} noisy, as its largest class, "
-        f"{task.labels[largest]!r}, has {size} training examples; give a ratio of at least "
-        f"{math.ceil(1000 / max(size, 2)) / 1000} or a class of at least "
-        f"{math.ceil(1 / Fraction(str(float(ratio))))} examples"
-    )
+    return task.with_train(task.train.assign(noisy=noisy))

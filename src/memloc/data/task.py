@@ -13,6 +13,11 @@ INPUT_COLUMNS = ("word", "text", "text_pair")
 """Columns that make up the input, in the order in which they are joined."""
 
 
+def input_columns(table: pd.DataFrame) -> list[str]:
+    """The input columns that `table` has, in joining order."""
+    return [column for column in INPUT_COLUMNS if column in table.columns]
+
+
 @dataclass(frozen=True)
 class Task:
     """A classification task.
@@ -29,11 +34,6 @@ class Task:
     train: pd.DataFrame
     validation: pd.DataFrame
     binarised: bool = False
-
-    @property
-    def has_noise(self) -> bool:
-        """Whether it is settled which training labels are wrong."""
-        return "noisy" in self.train.columns
 
     def with_train(self, train: pd.DataFrame) -> Task:
         """The same task with another training table (rows renumbered, `example` kept)."""
@@ -75,8 +75,3 @@ class NamedTask:
         """What there is to say about it, as plain data."""
         names = ("name", "category", "classes", "source", "train_size", "note", "description")
         return {name: getattr(self, name) for name in names}
-
-
-def input_columns(table: pd.DataFrame) -> list[str]:
-    """The input columns that `table` has, in joining order."""
-    return [column for column in INPUT_COLUMNS if column in table.columns]

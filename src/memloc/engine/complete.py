@@ -1,4 +1,4 @@
-"""Settings in full: what was given, with defaults that depend on the model and the techniques.
+"""Settings in full: read from files, with defaults that depend on the model and the techniques.
 
 All front ends come through here with a tree of what was given: options and `--config` of the
 command line, cells of a sweep, arguments in Python. Beside the settings of an experiment, a tree
@@ -7,8 +7,12 @@ may hold those of techniques by name: `{"training": {"epochs": 3}, "retraining":
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from memloc.config import (
     DEFAULT_TECHNIQUES,
@@ -26,6 +30,88 @@ from memloc.models.names import known_training
 from memloc.techniques import PluginFailed, Technique, find, make, names
 
 Tree = Mapping[str, Any]
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data; a key stands once in a mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if str(key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value!r} stands there twice", key.start_mark
+                )
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 takes 1e-5 for a text; nobody who writes a learning rate does.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"),
+    list("-+0123456789"),
+)
+
+
+def parse_yaml(text: str, name: str) -> Any:
+    """The data in a YAML text.
+
+    Args:
+        text: The text.
+        name: Of the file, for complaints.
+
+    Raises:
+        ConfigError: If it is not YAML.
+    """
+    try:
+        return yaml.load(text, _Loader)  # a safe loader
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{name} cannot be read: {where}{error.problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{name} cannot be read: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{name} cannot be read: {' '.join(str(error).split())}") from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        ConfigError: If it cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        near = nearest(path.name, [p.name for p in path.parent.glob(f"*{path.suffix}")])
+        remedy = near if near and near.endswith("?") else "check the path"
+        raise ConfigError(f"there is no file {str(path)!r}", remedy=remedy) from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{str(path)!r} is not a text file (UTF-8)") from None
+
+
+def read_settings(path: Path, part: str | None = None) -> dict[str, Any]:
+    """What a YAML file, or `settings.json` of a result, gives.
+
+    Args:
+        path: The file, or the folder of a result.
+        part: Key below which the settings may be.
+
+    Raises:
+        ConfigError: If it cannot be read, or holds no settings.
+    """
+    file = path / "settings.json" if path.is_dir() else path
+    found = parse_yaml(read_text(file), str(file))
+    if not isinstance(found, dict):
+        raise ConfigError(f"{str(file)!r} holds no settings", remedy="write them as `key: value`")
+    inner = found.get(part) if set(found) == {part} else None
+    if isinstance(inner, dict) and "tasks" in inner:
+        found = inner
+    return {str(key): value for key, value in found.items()}
 
 
 def complete_run(given: Tree, strict: bool = True) -> Run:
@@ -133,7 +219,7 @@ def split_techniques(given: Tree, group: type[Settings]) -> tuple[dict[str, Any]
             raise ConfigError(
                 "there is no such setting", setting=key, remedy=nearest(str(key), known)
             )
-        own[key] = tree.pop(key)
+        own |= as_mapping({key: tree.pop(key)})
     return tree, own
 
 
@@ -177,33 +263,28 @@ def as_mapping(chosen: Any) -> dict[str, dict[str, Any]]:
         ConfigError: If it is something else.
     """
     remedy = f"give names, such as {', '.join(DEFAULT_TECHNIQUES[:2])}"
+    if isinstance(chosen, str):
+        chosen = [part.strip() for part in chosen.split(",") if part.strip()]
     if isinstance(chosen, Mapping):
-        entries: Iterable[Any] = [{name: settings} for name, settings in chosen.items()]
-    elif isinstance(chosen, str):
-        entries = [part.strip() for part in chosen.split(",") if part.strip()]
-    elif isinstance(chosen, Iterable):
-        entries = chosen
+        entries = [
+            (name, {} if settings is None else settings) for name, settings in chosen.items()
+        ]
     else:
-        entries = [chosen]
-    found: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        if isinstance(entry, str):
-            found.setdefault(entry, {})
-        elif isinstance(entry, Technique):
-            found[entry.name] = entry.config.given()
-        elif isinstance(entry, Mapping) and len(entry) == 1:
-            ((name, settings),) = entry.items()
-            settings = {} if settings is None else settings
-            if not isinstance(settings, Mapping):
-                raise ConfigError("its settings have to be a mapping", setting=name, value=settings)
-            found[str(name)] = dict(settings)
-        else:
+        listed = chosen if isinstance(chosen, Iterable) else [chosen]
+        entries = [
+            (one.name, one.config.given()) if isinstance(one, Technique) else (one, {})
+            for one in listed
+        ]
+        if not entries:
+            raise ConfigError("no technique is chosen", setting="techniques", remedy=remedy)
+    for name, settings in entries:
+        if not isinstance(name, str):
             raise ConfigError(
-                "it is not a technique", setting="techniques", value=entry, remedy=remedy
+                "it is not a technique", setting="techniques", value=name, remedy=remedy
             )
-    if not found and not isinstance(chosen, Mapping):
-        raise ConfigError("no technique is chosen", setting="techniques", remedy=remedy)
-    return found
+        if not isinstance(settings, Mapping):
+            raise ConfigError("its settings have to be a mapping", setting=name, value=settings)
+    return {name: dict(settings) for name, settings in entries}
 
 
 def _in_full(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:

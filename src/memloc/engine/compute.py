@@ -10,9 +10,9 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -29,8 +29,8 @@ from memloc.data.encode import Encoded, encode, evaluation_batches
 from memloc.data.noise import true_label
 from memloc.data.task import Task
 from memloc.engine.costs import pass_flops, rough_lengths
-from memloc.engine.device import pick_device
 from memloc.engine.job import Job, Output, Report, peak_memory, read_task
+from memloc.engine.local import pick_device
 from memloc.engine.plan import file_of, snapshots_of
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
@@ -42,22 +42,23 @@ from memloc.models.on_demand import LayersOnDemand
 from memloc.models.states import EVALUATION_BATCH, states_of
 from memloc.techniques import Technique, make, register_from
 from memloc.techniques.base import CACHE_MEMORY, Context
-from memloc.training.control import (
-    AuxiliaryTask,
-    HiddenTask,
-    SecondHead,
-    learned_by_heart,
+from memloc.training.learners import AuxiliaryTask, HeadOnly, Learner, hidden_task
+from memloc.training.loop import (
+    Objective,
+    Trained,
+    fine_tune,
+    train_on_part,
     train_until_learned,
+    training_data,
 )
-from memloc.training.learners import HeadOnly, WholeModel
-from memloc.training.loop import Objective, Trained, fine_tune, train_on_part, training_data
-from memloc.training.resume import SAVE_EVERY, KeptValues, ResumePoint, Snapshots
+from memloc.training.resume import SAVE_EVERY, ResumePoint, Snapshots
 
 COUNTED = 200
 """Examples of a data set whose tokens are counted."""
 FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
 """Operations of a measurement: a second or a few."""
 _kept: dict[str, Context] = {}
+_models: list[_Models] = []
 
 
 # --- what a job works on ----------------------------------------------------------------------
@@ -70,14 +71,19 @@ def context_for(job: Job, store: Store) -> Context:
     what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
     key = json.dumps(what, sort_keys=True)
     if key not in _kept:
+        models = _Models(job, store)
+        if _models:
+            models.take_over(_models[0])
         forget_context()
-        _kept[key] = _make_context(job, store)
+        _models.append(models)
+        _kept[key] = _make_context(job, store, models)
     return _kept[key]
 
 
 def forget_context() -> None:
     """Free the memory."""
     _kept.clear()
+    _models.clear()
     gc.collect()  # models may hold themselves in a circle, and the next must not come beside them
 
 
@@ -87,15 +93,7 @@ def resume_point(job: Job, store: Store) -> ResumePoint:
     return ResumePoint(store, job.key, SAVE_EVERY if every is None else every)
 
 
-def _make_context(job: Job, store: Store) -> Context:
-    task = read_task(store, job.needs["data"])
-    models = _Models(job, store, task)
-
-    @cache
-    def encoded() -> Encoded:
-        codec = models.get(models.reference).codec
-        return encode(task.train, codec, job.identity["model"]["pair_format"])
-
+def _make_context(job: Job, store: Store, models: _Models) -> Context:
     @cache
     def states(of: StatesOf) -> Tensor:
         artefact = store.open(*job.needs[f"states:{of}"])
@@ -103,8 +101,8 @@ def _make_context(job: Job, store: Store) -> Context:
 
     memory = job.where.get("cache_memory")
     return Context(
-        task.train,
-        encoded,
+        models.task.train,
+        lambda: models.encoded,
         lambda role: models.get(role).blocks,
         states,
         job.where["layers"],
@@ -119,15 +117,48 @@ def _make_context(job: Job, store: Store) -> Context:
 
 
 class _Models:
-    """The models of a job, loaded when one is first asked for."""
+    """The examples and models of a job, loaded when one is first asked for."""
 
-    def __init__(self, job: Job, store: Store, task: Task) -> None:
-        self.job, self.store, self.task = job, store, task
+    def __init__(self, job: Job, store: Store) -> None:
+        self.job, self.store = job, store
         self.roles = [r for r in get_args(Role) if r in job.needs or r in job.where["models"]]
         self.reference: Role = self.roles[0] if self.roles else "pretrained"
         """Inputs are encoded the way of the model that memorised, or of the only one there is."""
         self.low_memory = job.where.get("low_memory", False) and "original" in self.roles
         self.loaded: dict[Role, Classifier] = {}
+
+    @cached_property
+    def task(self) -> Task:
+        return read_task(self.store, self.job.needs["data"])
+
+    @cached_property
+    def encoded(self) -> Encoded:
+        return encoded_for(self.job, self.get(self.reference), self.task.train)
+
+    def take_over(self, before: _Models) -> None:
+        """What the job before had loaded, as far as this one needs the same."""
+        if self._origin() != before._origin() or "origin" in before.job.identity:
+            return  # a technique of somebody else may have left its models changed
+        for name in ("task", "encoded"):
+            if name in vars(before):
+                setattr(self, name, getattr(before, name))
+        self.loaded = {
+            role: found
+            for role, found in before.loaded.items()
+            if role in self.roles and self._source(role) == before._source(role)
+        }
+
+    def _source(self, role: Role) -> object:
+        return self.job.needs.get(role), self.job.where["models"].get(role)
+
+    def _origin(self) -> object:
+        """What everything that is loaded depends on; all share the reference's embeddings."""
+        identity, reference = self.job.identity, self.reference
+        beside = ("models", "technique")
+        where = {name: value for name, value in self.job.where.items() if name not in beside}
+        what = identity["model"], identity.get("epoch"), identity["training"]["max_tokens"]
+        needs = self.job.needs["data"], self._source(reference)
+        return self.store.root, where, what, needs, reference, self.low_memory
 
     def get(self, role: Role) -> Classifier:
         # The layers of θ_O are in their file before another model comes.
@@ -156,24 +187,34 @@ def _cache_folder(store: Store) -> Path:
 def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
     """As somebody fine-tuned it, or the pre-trained one, perhaps with stored weights over it."""
     if role in job.where["models"]:
-        return load(job, task, ModelSource(**job.where["models"][role]), new_head=False)
-    classifier = load(job, task, ModelSource(**job.where["source"]), new_head=True)
+        return load(job, task, given=role)
+    classifier = load(job, task)
     if role == "pretrained":
         return classifier
-    artefact = store.open(*job.needs[role])
     name = "near_ceiling" if role == "near_ceiling" else "final"
     if "epoch" in job.identity:
         name = file_of(job.identity["epoch"])
-    put_weights(classifier.blocks, artefact.each_tensor(f"{name}.safetensors"))
+    weights = store.open(*job.needs[role]).each_tensor(f"{name}.safetensors")
+    parameters = dict(classifier.blocks.model.named_parameters())
+    with torch.no_grad():
+        for parameter, value in weights:  # the rest stays pre-trained
+            parameters[parameter].copy_(value)
     return classifier
 
 
-def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int = 0) -> Classifier:
-    """A model with its tokeniser; a new head has one output per class of the task.
+def load(job: Job, task: Task, seed: int = 0, given: Role | None = None) -> Classifier:
+    """A model with its tokeniser: the pre-trained one with a new head, or a given one.
 
     Jobs of clusters leave the device to the machine they come to (`auto`).
+
+    Args:
+        job: Says which models there are.
+        task: A new head has one output per class of it.
+        seed: Of the new head.
+        given: Role of a model that somebody fine-tuned.
     """
-    source, device = on_this_machine(source), job.where["device"]
+    found = job.where["source"] if given is None else job.where["models"][given]
+    source, device = on_this_machine(ModelSource(**found)), job.where["device"]
     model: dict[str, Any] = job.identity["model"]
     return load_classifier(
         source,
@@ -183,12 +224,17 @@ def load(job: Job, task: Task, source: ModelSource, *, new_head: bool, seed: int
             pair_format=model["pair_format"],
             trust_remote_code=job.where["trust_remote_code"],
         ),
-        n_labels=len(task.labels) if new_head else None,
-        labels=task.labels if new_head else None,
+        n_labels=len(task.labels) if given is None else None,
+        labels=task.labels if given is None else None,
         seed=seed,
         device=pick_device("auto") if device == "auto" else device,
         max_tokens=job.identity["training"]["max_tokens"],
     )
+
+
+def encoded_for(job: Job, classifier: Classifier, examples: pd.DataFrame) -> Encoded:
+    """Examples as a model of the job reads them."""
+    return encode(examples, classifier.codec, job.identity["model"]["pair_format"])
 
 
 def on_this_machine(source: ModelSource) -> ModelSource:
@@ -197,14 +243,6 @@ def on_this_machine(source: ModelSource) -> ModelSource:
         return source
     embedded = resolve(Model(name="minilm"))
     return embedded if embedded.fingerprint == source.fingerprint else source
-
-
-def put_weights(model: BlockModel, weights: Iterable[tuple[str, Tensor]]) -> None:
-    """Overwrite parameters in place; the rest stays pre-trained."""
-    parameters = dict(model.model.named_parameters())
-    with torch.no_grad():
-        for name, value in weights:
-            parameters[name].copy_(value)
 
 
 # --- models -----------------------------------------------------------------------------------
@@ -219,23 +257,19 @@ def train(job: Job, store: Store, report: Report) -> Output:
     forget_context()
     started = time.perf_counter()
     task = read_task(store, job.needs["data"])
-    config = Training(**job.identity["training"])
-    state: str = job.identity["state"]
-    source = ModelSource(**job.where["source"])
-    classifier = load(job, task, source, new_head=True, seed=job.identity["seed"])
-    pair_format = job.identity["model"]["pair_format"]
-    sets = tuple(encode(t, classifier.codec, pair_format) for t in (task.train, task.validation))
-    learner = (HeadOnly if state == "frozen" else WholeModel)(classifier.blocks, *sets)
-    data = training_data(task, state)
+    state, seed = job.identity["state"], job.identity["seed"]
+    classifier = load(job, task, seed)
+    sets = [encoded_for(job, classifier, table) for table in (task.train, task.validation)]
+    learner = (HeadOnly if state == "frozen" else Learner)(classifier.blocks, *sets)
     point = resume_point(job, store)
     own: list[int] | None = job.identity.get("snapshots")
     beside: list[int] | None = job.where.get("snapshots") if own is None else None
     snapshots = Snapshots(point, own or beside or ())
     trained = fine_tune(
         learner,
-        data,
-        config,
-        job.identity["seed"],
+        training_data(task, state),
+        Training(**job.identity["training"]),
+        seed,
         report,
         resume=point.part("training"),
         snapshots=snapshots,
@@ -254,16 +288,23 @@ def train(job: Job, store: Store, report: Report) -> Output:
     if beside:
         spent = {"seconds": round(time.perf_counter() - started, 3), **costs}
         _leave(snapshots_of(job, beside), store, files, spent)
-    tensors = {"final": {**trained.final, **untrained}}
-    if state == "memorised":
-        # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
-        tensors["near_ceiling"] = trained.memorised_at or trained.final
     return Output(
         tables={"history": trained.history},
-        tensors=tensors,
+        tensors=_weights(trained, state, untrained),
         values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
         costs=costs,
     )
+
+
+def _weights(
+    trained: Trained, state: str, untrained: Mapping[str, Tensor] | None = None
+) -> dict[str, dict[str, Tensor]]:
+    """What is stored of a training, by file."""
+    tensors = {"final": {**trained.final, **(untrained or {})}}
+    if state == "memorised":
+        # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
+        tensors["near_ceiling"] = trained.memorised_at or trained.final
+    return tensors
 
 
 class _OneByOne(Mapping[str, dict[str, Tensor]]):
@@ -310,50 +351,27 @@ def control(job: Job, store: Store, report: Report) -> Output:
     config = Control(**job.identity["control"])
     state, seed = job.identity["state"], job.identity["seed"]
     layers = tuple(job.identity["layers"])
-    source = ModelSource(**job.where["source"])
     data = training_data(task, state)
     labels = true_label(other.train).copy()
     auxiliary_rate = config.auxiliary_rate or training.learning_rate / 2
     resume = resume_point(job, store)
     auxiliary_accuracy: dict[float, float] = {}
 
-    def train(rate: float) -> Trained:
-        """An attempt; one that was finished before the process was killed is not made again."""
-        number = len(auxiliary_accuracy) + 1
-        point = resume.part(f"attempt-{number}")
-        finished, beside = point.part("result"), KeptValues()
-        trained = Trained({}, None, None, pd.DataFrame())
-        finished.keep("beside", beside)
-        finished.keep("trained", trained)
-        if finished.restore({"rate": rate}):
-            auxiliary_accuracy[rate] = beside.data["auxiliary_accuracy"]
-            return trained
-        trained = attempt(rate, point)
-        if number < config.attempts and not learned_by_heart(trained, config):
-            beside.data = {"auxiliary_accuracy": auxiliary_accuracy[rate]}
-            finished.keep("trained", trained)
-            if finished.save():
-                point.forget()
-        return trained
-
-    def attempt(rate: float, point: ResumePoint) -> Trained:
-        classifier = load(job, task, source, new_head=True, seed=seed)
-        donor = load(job, other, source, new_head=True, seed=seed + 1)
-        codec, pairs = classifier.codec, job.identity["model"]["pair_format"]
+    def attempt(rate: float) -> Trained:
+        done = len(auxiliary_accuracy)
+        classifier, donor = load(job, task, seed), load(job, other, seed + 1)
         train_set, validation = (
-            encode(table, codec, pairs) for table in (task.train, task.validation)
+            encoded_for(job, classifier, table) for table in (task.train, task.validation)
         )
-        learner = HiddenTask(classifier.blocks, train_set, validation, layers)
-        auxiliary = AuxiliaryTask(
-            SecondHead(classifier.blocks, donor.blocks), encode(other.train, codec, pairs)
-        )
+        learner = hidden_task(classifier.blocks, train_set, validation, layers)
+        inputs = encoded_for(job, classifier, other.train)
+        auxiliary = AuxiliaryTask(classifier.blocks, donor.blocks, inputs)
         objective = Objective(
             auxiliary,
             torch.from_numpy(labels).to(learner.device),
             training.replace(learning_rate=auxiliary_rate),
             "the learning rate of the auxiliary task",
         )
-        done = len(auxiliary_accuracy)
         trained = fine_tune(
             learner,
             data,
@@ -361,7 +379,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
             seed,
             lambda fraction: report((done + fraction) / (done + 1)),
             [objective],
-            point,
+            resume.part(f"attempt-{done + 1}"),
         )
         auxiliary_accuracy[rate] = auxiliary.accuracy(labels, training.dtype)
         return trained
@@ -371,19 +389,13 @@ def control(job: Job, store: Store, report: Report) -> Output:
         rate = store.open(*job.needs["memorised"]).json("outcome.json")["learning_rate"]
     if state == "frozen":  # a head alone cannot learn noisy labels by heart, at no rate
         config = config.replace(attempts=1)
-    learned = train_until_learned(train, rate, config)
-    trained, chosen = learned.trained, learned.chosen
-    tensors = {"final": trained.final}
-    if state == "memorised":
-        tensors["near_ceiling"] = trained.memorised_at or trained.final
+    trained, chosen, attempts = train_until_learned(attempt, rate, config)
     return Output(
         tables={
             "history": trained.history,
-            "attempts": pd.DataFrame([asdict(attempt) for attempt in learned.attempts]).astype(
-                {"failure": "string"}
-            ),
+            "attempts": pd.DataFrame(map(asdict, attempts)).astype({"failure": "string"}),
         },
-        tensors=tensors,
+        tensors=_weights(trained, state),
         values={
             "outcome": {
                 "memorised_epoch": trained.memorised_epoch,
@@ -401,20 +413,17 @@ def control(job: Job, store: Store, report: Report) -> Output:
 def speed(job: Job, store: Store, report: Report) -> Output:
     """How fast a model is on this machine, and how many tokens its tokeniser makes of data sets."""
     tasks = {key: read_task(store, (kind, key)) for kind, key in job.needs.values()}
-    first = next(iter(tasks.values()))
     began = time.perf_counter()
-    classifier = load(job, first, ModelSource(**job.where["source"]), new_head=True)
+    classifier = load(job, next(iter(tasks.values())))
     seconds_to_load = time.perf_counter() - began
-    model = classifier.blocks
-    facts = facts_of(model)
+    model, facts = classifier.blocks, facts_of(classifier.blocks)
     limit = job.identity["training"]["max_tokens"]
     longer, samples = {}, []
     for key, task in tasks.items():
         rows = task.train.iloc[:: max(1, len(task.train) // COUNTED)]
-        sample = encode(rows, classifier.codec, job.identity["model"]["pair_format"])
-        counted = pass_flops(facts, sample.lengths)
-        longer[key] = counted / pass_flops(facts, rough_lengths(rows, limit))
-        samples.append(sample)
+        samples.append(encoded_for(job, classifier, rows))
+        guessed = pass_flops(facts, rough_lengths(rows, limit))
+        longer[key] = pass_flops(facts, samples[-1].lengths) / guessed
     budget = FLOPS_ON_CPU if model.device.type == "cpu" else FLOPS_ON_GPU
     batch = samples[0].batch(_within(samples[0], budget, facts), model.device)
     best = float("inf")
@@ -425,15 +434,8 @@ def speed(job: Job, store: Store, report: Report) -> Output:
             best = min(best, time.perf_counter() - started)
     shape = batch["input_ids"].shape
     rate = pass_flops(facts, np.full(shape[0], shape[1])) / best
-    return Output(
-        values={
-            "speed": {
-                "flops_per_second": rate,
-                "seconds_to_load": seconds_to_load,
-                "longer": longer,
-            }
-        }
-    )
+    found = {"flops_per_second": rate, "seconds_to_load": seconds_to_load, "longer": longer}
+    return Output(values={"speed": found})
 
 
 def _within(sample: Encoded, budget: float, facts: dict[str, Any]) -> list[int]:
@@ -527,9 +529,8 @@ def split(job: Job, store: Store, report: Report) -> Output:
     task = read_task(store, job.needs["data"])
     config = Training(**job.identity["training"])
     number, seed = job.identity["split"], job.identity["seed"]
-    source = ModelSource(**job.where["source"])
-    classifier = load(job, task, source, new_head=True, seed=number)
-    encoded = encode(task.train, classifier.codec, job.identity["model"]["pair_format"])
+    classifier = load(job, task, number)
+    encoded = encoded_for(job, classifier, task.train)
     inside = half_split(len(encoded), number, seed)
     labels = task.train["label"].to_numpy(copy=True)
     resume = resume_point(job, store).part("training")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,18 @@ import numpy as np
 import pandas as pd
 
 from memloc.config import Data, Execution, Model
-from memloc.data.load import BUILTIN_SIZE, is_downloaded, named_tasks
+from memloc.data.builtin import BUILTIN_SIZE
+from memloc.data.load import is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
-from memloc.engine.device import pick_device
-from memloc.engine.estimate import Estimate, Estimator, model_of
-from memloc.engine.input_cache import InputCache
+from memloc.engine.costs import Estimator, model_of
+from memloc.engine.experiment import InputCache
 from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor, default_workers
+from memloc.engine.local import default_workers, pick_device
 from memloc.engine.loop import Executor
 from memloc.engine.progress import Progress, in_order, kind_in_words
 from memloc.engine.store.store import Store, key_of
-from memloc.engine.sweep import PlannedSweep, plan_sweep
+from memloc.engine.sweep import plan_sweep
 from memloc.engine.sweep_config import Sweep
 from memloc.errors import DataError, ModelError
 from memloc.models.names import ModelSource, find_known
@@ -122,24 +123,44 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
     planned = plan_sweep(sweep, store, progress or Progress(), inputs)
     jobs = planned.jobs
     waiting = [job for job in jobs if not store.has(*job.artefact)]
-    estimator = _estimator(planned, store)
+    facts = {k: v for one in planned.experiments for k, v in one.facts.items()}
+    estimator = Estimator(store, facts, inputs.sizes())
     estimator.learn([job for job in waiting if _is_here(job)])
-    estimates = {job.artefact: _estimate(job, estimator) for job in waiting}
+    table = pd.DataFrame(
+        {
+            "kind": job.kind,
+            "flops": job.cost,
+            "seconds": found.seconds if _is_here(job) else None,
+            "bytes": found.size,
+        }
+        for job in waiting
+        for found in [estimator.of_job(job)]
+    ).reindex(columns=["kind", "flops", "seconds", "bytes"])
+    of_kinds = Counter(job.kind for job in jobs)
     rows = [
-        _row(kind, [job for job in jobs if job.kind == kind], estimates)
-        for kind in in_order({job.kind for job in jobs})
+        _row(table[table["kind"] == kind], of_kinds[kind])
+        | {"kind": kind, "name": kind_in_words(kind)}
+        for kind in in_order(of_kinds)
     ]
-    sums = ("seconds", "bytes", "flops", "without_time", "measured")
     return {
         "name": sweep.name,
         "runs": len(planned.runs),
         "kinds": rows,
-        "jobs": len(jobs),
-        "in_store": len(jobs) - len(waiting),
-        **{name: sum(row[name] for row in rows) for name in sums},
+        **_row(table, len(jobs)),
         "workers": _workers(sweep.execution),
         "executor": sweep.execution.executor,
         "not_known": _not_known(waiting, estimator, inputs),
+    }
+
+
+def _row(waiting: pd.DataFrame, jobs: int) -> dict[str, Any]:
+    """How many jobs, and what those that wait will take."""
+    return {
+        "jobs": jobs,
+        "in_store": jobs - len(waiting),
+        **{name: float(waiting[name].sum()) for name in ("seconds", "bytes", "flops")},
+        "without_time": int(waiting["seconds"].isna().sum()),
+        "without_size": int(waiting["bytes"].isna().sum()),
     }
 
 
@@ -152,71 +173,24 @@ def _workers(execution: Execution) -> int | None:
     return execution.workers or default_workers(pick_device(execution.device))
 
 
-def _estimator(planned: PlannedSweep, store: Store) -> Estimator:
-    inputs = planned.inputs
-    models = [run.prepared.config.model for _, run in planned.runs]
-    if planned.benchmark is not None:
-        models += [one.model for one in planned.benchmark.prepared.config.models]
-    with LocalExecutor(store, 1) as here:
-        facts = {
-            inputs.source(model).fingerprint: inputs.facts(model, here)
-            for model in dict.fromkeys(models)
-        }
-    return Estimator(store, facts, inputs.sizes())
-
-
 def _is_here(job: Job) -> bool:
     """Whether its model and its data are."""
     return not any(name.startswith(UNKNOWN) for name in (model_of(job), job.needs["data"][1]))
-
-
-def _estimate(job: Job, estimator: Estimator) -> Estimate:
-    found = estimator.of_job(job)
-    return found if _is_here(job) else Estimate(None, found.size)
-
-
-def _row(kind: str, jobs: Sequence[Job], estimates: dict[Any, Estimate]) -> dict[str, Any]:
-    """A kind of jobs: how many, and what those that wait will take."""
-    left = [job for job in jobs if job.artefact in estimates]
-    found = [estimates[job.artefact] for job in left]
-    return {
-        "kind": kind,
-        "name": kind_in_words(kind),
-        "jobs": len(jobs),
-        "in_store": len(jobs) - len(left),
-        "seconds": sum(one.seconds or 0.0 for one in found),
-        "measured": sum(one.measured for one in found),
-        "without_time": sum(one.seconds is None for one in found),
-        "bytes": sum(one.size or 0.0 for one in found),
-        "flops": sum(job.cost for job in left),
-        "without_size": sum(one.size is None for one in found),
-    }
 
 
 def _not_known(
     waiting: Sequence[Job], estimator: Estimator, inputs: PlaceholderInputs
 ) -> list[str]:
     """Sentences on what is not known, and why."""
-    reasons: dict[str, list[Job]] = {}
-    for job in waiting:
-        model = job.where["source"]["name"]
-        if model in inputs.missing_models:
-            why = f"{model} is not here"
-        elif not _is_here(job):
-            why = f"data for {model} are not here"
-        elif estimator.of_job(job).seconds is None:
-            why = estimator.problems.get(model_of(job), f"nothing is known about {model}")
-        else:
-            continue
-        reasons.setdefault(why, []).append(job)
     sentences = []
-    for why, jobs in reasons.items():
-        kinds = ", ".join(dict.fromkeys(kind_in_words(job.kind) for job in jobs))
-        sentences.append(f"the time of {counted(len(jobs), 'job')} ({kinds}), as {why}")
     for what, missing in (("models", inputs.missing_models), ("tasks", inputs.missing_tasks)):
         if missing:
             first = next(iter(missing.values()))
             sentences.append(
-                f"which jobs with the {what} {', '.join(missing)} are in the store ({first})"
+                f"which jobs with the {what} {', '.join(missing)} are in the store, and how long "
+                f"they take ({first})"
             )
+    for model, why in estimator.problems.items():
+        those = [job for job in waiting if model_of(job) == model]
+        sentences.append(f"the time of {counted(len(those), 'job')}, as {why}")
     return sentences

@@ -1,53 +1,141 @@
 """One engine for all experiments: from settings to tables.
 
 Every experiment goes the same way, whether its models are trained (`memloc run`), given
-(`memloc localise`) or trained to hide something (`memloc control`): `prepare` finds what is wrong
-with the input, `plan` lists the jobs, an executor computes those that are not in the store, and
-`collect` puts the tables together. `memloc sweep` takes many experiments this way at once.
+(`memloc localise`) or trained to hide something (`memloc control`): a planning function finds what
+is wrong with the input and lists the jobs, an executor computes those that are not in the store,
+and `collect` puts the tables together. `memloc sweep` takes many experiments this way at once.
 """
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from memloc import tables
-from memloc.analysis.windows import chosen_windows
-from memloc.config import Engine, Run
-from memloc.data.task import Task
-from memloc.engine.costs import pass_flops
-from memloc.engine.half_splits import HalfSplits, collect_splits, further_rounds
-from memloc.engine.input_cache import InputCache
-from memloc.engine.job import Job
-from memloc.engine.local import LocalExecutor, default_workers
-from memloc.engine.loop import Artefact, Executor, Failure, JobFailed, Outcome
-from memloc.engine.over_time import (
-    checkpoint_costs,
-    collect_checkpoints,
-    cost_words,
-    possible_at_checkpoints,
+from memloc.analysis.control import accuracy_table
+from memloc.analysis.over_time import (
+    Examined,
+    checkpoint_layer_table,
+    checkpoint_table,
+    checkpoint_window_table,
 )
-from memloc.engine.plan import RunPlan, model_job, plan_run
-from memloc.engine.progress import Progress
-from memloc.engine.status import status_files
+from memloc.analysis.windows import chosen_windows
+from memloc.config import (
+    ControlRun,
+    Data,
+    Engine,
+    Localisation,
+    Model,
+    Run,
+    TechniqueSettings,
+)
+from memloc.data.load import load_task
+from memloc.data.task import Task
+from memloc.engine.costs import Estimator, pass_flops, rough_lengths
+from memloc.engine.half_splits import HalfSplits, collect_splits, further_rounds
+from memloc.engine.job import Artefact, Failure, Job, JobFailed, write_task
+from memloc.engine.local import LocalExecutor, default_workers, pick_device
+from memloc.engine.loop import Executor, Outcome
+from memloc.engine.plan import Cell, Plan, model_job, plan_run
+from memloc.engine.progress import Progress, in_order, kind_in_words
 from memloc.engine.store.store import Store, key_of
-from memloc.models.names import ModelSource
+from memloc.engine.views import run_status
+from memloc.models.names import ModelSource, resolve
 from memloc.techniques import (
     Circumstances,
     Technique,
     all_tables,
+    at_checkpoints,
     check_possible,
-    check_unit,
+    find,
+    make,
     make_usable,
     names,
+    possible,
     possible_explanations,
     settings_of,
 )
+from memloc.text import counted, duration, listed, size
+
+
+class InputCache:
+    """Data sets and models that many experiments share: each is loaded and looked at once.
+
+    Args:
+        store: Where prepared data and facts about models are kept.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._tasks: dict[Data, Task] = {}
+        self._data: dict[Data, Artefact] = {}
+        self._lengths: dict[tuple[Data, int], np.ndarray] = {}
+        self._sources: dict[Model, ModelSource] = {}
+        self._facts: dict[Model, dict[str, Any]] = {}
+
+    def task(self, config: Data) -> Task:
+        """The examples, with their noise settled.
+
+        Raises:
+            DataError: If the data are missing, malformed or unsuitable.
+        """
+        if config not in self._tasks:
+            self._tasks[config] = load_task(config)
+        return self._tasks[config]
+
+    def data(self, config: Data) -> Artefact:
+        """The same as an artefact."""
+        if config not in self._data:
+            self._data[config] = write_task(self.store, self.task(config))
+        return self._data[config]
+
+    def sizes(self) -> dict[str, int]:
+        """Training examples of all data that were asked for, by key."""
+        return {key: len(self.task(config).train) for config, (_, key) in self._data.items()}
+
+    def write_again(self) -> None:
+        """Put data back that turned out damaged."""
+        for config in self._data:
+            write_task(self.store, self.task(config))
+
+    def pass_cost(self, facts: Mapping[str, Any], config: Data, max_tokens: int) -> float:
+        """What a pass of the data through a model costs, in floating-point operations."""
+        key = config, max_tokens
+        if key not in self._lengths:
+            self._lengths[key] = rough_lengths(self.task(config).train, max_tokens)
+        return pass_flops(facts, self._lengths[key])
+
+    def source(self, config: Model) -> ModelSource:
+        """Where the pre-trained model is.
+
+        Raises:
+            ModelError: If there is no such model.
+        """
+        if config not in self._sources:
+            self._sources[config] = resolve(config)
+        return self._sources[config]
+
+    def facts(self, config: Model, executor: Executor) -> dict[str, Any]:
+        """Number of layers, pooling and sizes, from the store or by looking at the model.
+
+        Raises:
+            JobFailed: If the model cannot be analysed.
+            StoreError: If the store cannot be written.
+        """
+        if config not in self._facts:
+            self.store.check_writable()
+            job = model_job(config, self.source(config))
+            outcome = executor.execute([job], Progress())
+            if outcome.failed:
+                raise outcome.failed[job.artefact].error(title=False)
+            self._facts[config] = self.store.open(*job.artefact).json("facts.json")
+        return self._facts[config]
 
 
 @dataclass(frozen=True)
@@ -71,9 +159,9 @@ class Findings:
 
     kind: tables.Experiment
     name: str
-    tables: dict[str, pd.DataFrame]
-    settings: dict[str, Any]
-    about: dict[str, Any]
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
     task: Task | None = None
     techniques: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     failures: Sequence[str] = ()
@@ -83,55 +171,59 @@ class Findings:
     seconds: float = 0.0
 
 
-class Prepared(ABC):
-    """An experiment whose input is usable, as far as that shows without a look at the models."""
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment whose input is usable, with all its jobs.
 
-    @abstractmethod
-    def plan(
-        self,
-        inputs: InputCache,
-        executor: Executor,
-        where: dict[str, Any],
-        progress: Progress,
-        label: str = "",
-    ) -> Planned:
-        """What there is to compute.
+    Attributes:
+        config: What was asked for, with all settings of the techniques.
+        plan: What to compute.
+        outline: The findings, without what has to be computed. Their name begins that of the
+            result folder; it is empty if that is not below the runs.
+        looks: The jobs that looked at its models.
+        facts: What they found, by fingerprint.
+        halves: Half-splits, if they were asked for.
+    """
 
-        Args:
-            inputs: Has data and models.
-            executor: For a look at the models.
-            where: See `Job`.
-            progress: Is told what the user should know.
-            label: Added to titles, where there are many experiments at once.
-
-        Raises:
-            MemlocError: If a model does not allow what was asked for.
-        """
-
-
-class Planned(ABC):
-    """An experiment and its jobs."""
-
-    command: ClassVar[str] = "run"
-    """Which command makes it."""
+    config: Run | Localisation | ControlRun
+    plan: Plan
+    outline: Findings
+    looks: Sequence[Job] = ()
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     halves: HalfSplits | None = None
-    """Half-splits, if they were asked for."""
 
     @property
-    @abstractmethod
     def jobs(self) -> list[Job]:
         """All of them, as far as is known by now."""
+        return [*self.plan.jobs, *(self.halves.counted if self.halves else ())]
 
     @property
     def name(self) -> str:
-        """Of the folder that the results go to; empty if that is not below the runs."""
-        return ""
+        """Of the folder that the results go to."""
+        kind, begins = self.outline.kind, self.outline.name
+        key = key_of(kind, [job.key for job in self.jobs])
+        return f"{begins}-{key[:8]}" if begins else ""
 
-    def notice(self, store: Store, workers: int) -> str | None:
-        """What to tell the user before the work starts."""
-        return None
+    def estimate(self, inputs: InputCache, workers: int) -> str | None:
+        """What it will cost, to tell the user before the work starts; None if all is computed."""
+        waiting = [job for job in self.jobs if not inputs.store.has(*job.artefact)]
+        if not waiting:
+            return None
+        estimator = Estimator(inputs.store, self.facts, inputs.sizes())
+        estimator.learn(waiting)
+        found = [estimator.of_job(job) for job in waiting]
+        seconds = sum(one.seconds or 0.0 for one in found) / workers
+        least = "at least" if any(one.seconds is None for one in found) else "about"
+        kinds = Counter(job.kind for job in waiting)
+        jobs = listed([f"{kinds[kind]:,} × {kind_in_words(kind)}" for kind in in_order(kinds)])
+        reused = len(self.jobs) - len(waiting)
+        stored = f"; {counted(reused, 'job')} in the store already" if reused else ""
+        return (
+            f"{jobs}: {least} {duration(seconds)} with {counted(workers, 'worker')} on an idle "
+            "machine, more if trainings have to be repeated; "
+            f"{size(sum(one.size or 0.0 for one in found))} of disk{stored}"
+        )
 
-    @abstractmethod
     def collect(self, store: Store, outcome: Outcome) -> Findings:
         """Put together what was computed.
 
@@ -143,66 +235,75 @@ class Planned(ABC):
             JobFailed: If there is no result.
             DamagedArtefact: If an artefact turned out damaged; it is set aside then.
         """
+        jobs = self.jobs
+        mine = {job.artefact for job in jobs}
+        failures = one_of_each([why for job, why in outcome.failed.items() if job in mine])
+        results = {job.artefact for cell in self.plan.cells for job in cell.techniques.values()}
+        if results <= outcome.missing:
+            more = f" (and {len(failures) - 1} other jobs failed)" if len(failures) > 1 else ""
+            raise JobFailed(failures[0] + more)
+        outline = self.outline
+        found = collect(self.plan, store, outline.kind, outline.task)
+        about, settings = dict(outline.about), self.config.model_dump(mode="json")
+        if self.halves is not None:
+            about["generalisation"] = collect_splits(self.halves, store, found)
+        used = {a for job in (*self.looks, *jobs) for a in (job.artefact, *job.needs.values())}
+        return replace(
+            outline,
+            name=self.name or outline.kind,
+            tables=found,
+            settings={"control": settings} if outline.kind == "control" else settings,
+            about=about,
+            failures=[*outline.failures, *failures],
+            artefacts=sorted(artefact for artefact in used if store.has(*artefact)),
+        )
+
+
+S = TypeVar("S", Run, Localisation, ControlRun)
 
 
 def carry_out(
-    prepare: Callable[[InputCache], Prepared],
+    prepare: Callable[[S, InputCache, Executor, dict[str, Any], Progress], Experiment],
+    settings: S,
     store: Store,
     engine: Engine,
-    device: str,
     progress: Progress,
 ) -> Findings:
     """One experiment on this machine; whatever is already in the store is not computed again.
 
     Args:
-        prepare: Checks the input.
+        prepare: Checks the input, and lists the jobs.
+        settings: What to do.
         store: Where results go.
         engine: How jobs run.
-        device: Where to compute.
         progress: Where to show how far it is.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     started = time.perf_counter()
-    inputs = InputCache(store)
-    prepared = prepare(inputs)
-    store.check_writable()
-    memory = {"cache_memory": engine.cache_memory, "low_memory": engine.low_memory}
-    where, workers = {"device": device, **memory}, engine.workers or default_workers(device)
+    inputs, device = InputCache(store), pick_device(settings.device)
+    where = {"device": device, **engine.model_dump(include={"cache_memory", "low_memory"})}
+    workers = engine.workers or default_workers(device)
     with LocalExecutor(store, workers) as executor:
-        planned = prepared.plan(inputs, executor, where, progress)
-        notice = planned.notice(store, workers)
-        if notice is not None:
-            progress.note(notice)
-        with progress.also(*status_files(store.root.parent, planned.name, planned.command)):
-            outcome = executor.execute(planned.jobs, progress)
-            more = further_rounds(executor, [planned.halves] if planned.halves else [], progress)
-    outcome += more
-    findings = planned.collect(store, outcome)
-    seconds = round(time.perf_counter() - started, 1)
-    return replace(findings, jobs=count_jobs(planned.jobs, outcome), seconds=seconds)
+        experiment = prepare(settings, inputs, executor, where, progress)
+        kind = experiment.outline.kind
+        cost = None
+        if kind == "control" or experiment.plan.of_checkpoints:
+            cost = experiment.estimate(inputs, workers)
+        if cost is not None:
+            progress.note(cost)
+        with progress.also(*run_status(store.root.parent, experiment.name, kind)):
+            outcome = executor.execute(experiment.jobs, progress)
+            halves = [experiment.halves] if experiment.halves else []
+            outcome += further_rounds(executor, halves, progress)
+    findings = experiment.collect(store, outcome)
+    reused = len(experiment.jobs) - outcome.computed - len(outcome.missing)
+    counts = {"computed": outcome.computed, "reused": reused}
+    return replace(findings, jobs=counts, seconds=round(time.perf_counter() - started, 1))
 
 
-def count_jobs(jobs: Sequence[Job], outcome: Outcome) -> dict[str, int]:
-    """How many were computed now, and how many were in the store already."""
-    reused = len(jobs) - outcome.computed - len(outcome.missing)
-    return {"computed": outcome.computed, "reused": reused}
-
-
-def made_from(jobs: Iterable[Job], store: Store) -> list[Artefact]:
-    """Kinds and keys of all that jobs left or read; what a failed job did not leave is no part."""
-    used = {artefact for job in jobs for artefact in (job.artefact, *job.needs.values())}
-    return sorted(artefact for artefact in used if store.has(*artefact))
-
-
-def failures_of(jobs: Sequence[Job], outcome: Outcome) -> list[str]:
-    """What went wrong with these jobs: a sentence for each reason."""
-    mine = {job.artefact for job in jobs}
-    return one_of_each([failure for a, failure in outcome.failed.items() if a in mine])
-
-
-def one_of_each(failures: list[Failure]) -> list[str]:
+def one_of_each(failures: Sequence[Failure]) -> list[str]:
     """Jobs that failed for the same reason in one sentence, with their number."""
     reasons: dict[str, list[Failure]] = {}
     for failure in failures:
@@ -213,69 +314,28 @@ def one_of_each(failures: list[Failure]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class PreparedRun(Prepared):
-    """A run whose input is usable.
+def prepare(
+    config: Run,
+    inputs: InputCache,
+    executor: Executor,
+    where: dict[str, Any],
+    progress: Progress,
+    label: str = "",
+) -> Experiment:
+    """A run: its input is checked first, then its model is looked at.
 
-    Attributes:
-        config: With the techniques that can be imported, and all their settings.
-        techniques: Those.
-        task: The examples.
-        source: The model.
-        broken: Sentences on techniques that cannot be imported.
-    """
+    The same arguments make all experiments (`memloc.engine.control`, `memloc.engine.given`).
 
-    config: Run
-    techniques: list[Technique]
-    task: Task
-    source: ModelSource
-    broken: list[str]
-
-    def plan(
-        self,
-        inputs: InputCache,
-        executor: Executor,
-        where: dict[str, Any],
-        progress: Progress,
-        label: str = "",
-    ) -> PlannedRun:
-        """See `Prepared`."""
-        config, task = self.config, self.task
-        facts = inputs.facts(config.model, executor)
-        n_layers = int(facts["layers"])
-        chosen_windows(n_layers, config.windows.sizes)
-        there = Circumstances(task.train, facts["pooling"])
-        check_possible(self.techniques, there)
-        check_unit(self.techniques, config.windows.unit, facts.get("unit_problem"))
-        explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
-        data = inputs.data(config.data)
-        cost = pass_flops(facts, inputs.lengths(config.data, config.training.max_tokens))
-        at_checkpoints: tuple[list[Technique], list[Technique]] = ([], [])
-        if config.checkpoints is not None:
-            at_checkpoints, unexamined = possible_at_checkpoints(there, config.techniques)
-            unexplained = [*unexplained, *unexamined]
-        plan = plan_run(
-            config,
-            data,
-            self.source,
-            n_layers,
-            where,
-            explanations,
-            label,
-            cost,
-            at_checkpoints,
-            lambda artefact: inputs.store.has(*artefact),
-        )
-        wanted = config.generalisation
-        halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
-        return PlannedRun(self, facts, plan, unexplained, halves)
-
-
-def prepare(config: Run, inputs: InputCache, progress: Progress) -> PreparedRun:
-    """Find what can be wrong with the input of a run.
+    Args:
+        config: What to do.
+        inputs: Has data and models.
+        executor: For a look at models.
+        where: See `Job`.
+        progress: Is told what the user should know.
+        label: Added to titles, where there are many experiments at once.
 
     Raises:
-        MemlocError: If something cannot be used.
+        MemlocError: If something cannot be used, or a model does not allow what was asked for.
     """
     techniques, broken = make_usable(config.techniques)
     explaining = {n: s for n, s in config.techniques.items() if n in names("explanation")}
@@ -289,75 +349,59 @@ def prepare(config: Run, inputs: InputCache, progress: Progress) -> PreparedRun:
         config = config.replace(data=config.data.replace(binarise=False))
     source = inputs.source(config.model)
     check_possible(techniques, Circumstances(task.train))
-    return PreparedRun(config, techniques, task, source, broken)
+    facts = inputs.facts(config.model, executor)
+    n_layers = int(facts["layers"])
+    chosen_windows(n_layers, config.windows.sizes)
+    there = Circumstances(task.train, facts["pooling"])
+    check_possible(techniques, there, config.windows.unit, facts.get("unit_problem"))
+    explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
+    looking: tuple[list[Technique], list[Technique]] = ([], [])
+    if config.checkpoints is not None:
+        looking, unexamined = possible_at_checkpoints(there, config.techniques)
+        unexplained = [*unexplained, *unexamined]
+    plan = plan_run(
+        config,
+        inputs.data(config.data),
+        source,
+        n_layers,
+        where,
+        explanations,
+        label,
+        inputs.pass_cost(facts, config.data, config.training.max_tokens),
+        looking,
+        lambda artefact: inputs.store.has(*artefact),
+    )
+    outline = Findings(
+        "run",
+        f"{task.name[:60]}-{source.name[:60]}",
+        about={
+            "model": source.name,
+            "task": task.name,
+            **describe(task),
+            "layers": n_layers,
+            "seeds": list(config.seeds),
+            "generalisation": None,
+        },
+        task=task,
+        techniques={one.name: one.all_settings(config.windows) for one in techniques},
+        failures=broken,
+        unexplained=unexplained,
+    )
+    wanted = config.generalisation
+    halves = None if wanted is None else HalfSplits(plan.splits, wanted, task)
+    look = model_job(config.model, source)
+    return Experiment(config, plan, outline, [look], {source.fingerprint: facts}, halves)
 
 
-@dataclass(frozen=True)
-class PlannedRun(Planned):
-    """A run and its jobs.
-
-    Attributes:
-        prepared: Its input.
-        facts: On the model, as the job `model` finds them.
-        plan: What to compute.
-        unexplained: Sentences on explanations that are not possible.
-        halves: Half-splits, if they were asked for.
-    """
-
-    prepared: PreparedRun
-    facts: dict[str, Any]
-    plan: RunPlan
-    unexplained: list[str]
-    halves: HalfSplits | None = None
-
-    @property
-    def n_layers(self) -> int:
-        """Of the model."""
-        return int(self.facts["layers"])
-
-    @property
-    def jobs(self) -> list[Job]:
-        """See `Planned`."""
-        return [*self.plan.jobs, *(self.halves.counted if self.halves else ())]
-
-    def notice(self, store: Store, workers: int) -> str | None:
-        """What checkpoints cost, if that is much."""
-        if self.prepared.config.checkpoints is None:
-            return None
-        return cost_words(self.plan, self.facts, lambda artefact: store.has(*artefact))
-
-    @property
-    def name(self) -> str:
-        """See `Planned`."""
-        key = key_of("run", [job.key for job in self.jobs])
-        return f"{self.prepared.task.name[:60]}-{self.prepared.source.name[:60]}-{key[:8]}"
-
-    def collect(self, store: Store, outcome: Outcome) -> Findings:
-        """See `Planned`."""
-        config, task, source = (getattr(self.prepared, n) for n in ("config", "task", "source"))
-        failures = check_failures(self.plan, self.jobs, outcome)
-        found = collect(self.plan, store, task)
-        halves = self.halves
-        generalisation = None if halves is None else collect_splits(halves, store, found)
-        return Findings(
-            "run",
-            self.name,
-            found,
-            config.model_dump(mode="json"),
-            {
-                "model": source.name,
-                "task": task.name,
-                **describe(task),
-                "layers": self.n_layers,
-                "seeds": list(config.seeds),
-                "generalisation": generalisation,
-            },
-            task,
-            {one.name: one.all_settings(config.windows) for one in self.prepared.techniques},
-            [*self.prepared.broken, *failures],
-            self.unexplained,
-            made_from([model_job(config.model, source), *self.jobs], store),
-        )
+def possible_at_checkpoints(
+    there: Circumstances, settings: TechniqueSettings
+) -> tuple[tuple[list[Technique], list[Technique]], list[str]]:
+    """Techniques and explanations that can look at checkpoints, and a sentence on the others."""
+    techniques, reasons = possible([make(n, settings.get(n)) for n in at_checkpoints()], there)
+    explanations, _ = possible_explanations(None, there, settings)
+    return (techniques, [one for one in explanations if one.at_checkpoints]), [
+        f"{name} does not look at checkpoints: {reason}" for name, reason in reasons.items()
+    ]
 
 
 def describe(task: Task) -> dict[str, Any]:
@@ -369,18 +413,7 @@ def describe(task: Task) -> dict[str, Any]:
     }
 
 
-def check_failures(plan: RunPlan, jobs: Sequence[Job], outcome: Outcome) -> list[str]:
-    """What went wrong with these jobs, if techniques of the plan remain that have results.
-
-    Raises:
-        JobFailed: If there are none.
-    """
-    sentences = failures_of(jobs, outcome)
-    results = {job.artefact for jobs in plan.seeds for job in jobs.techniques.values()}
-    if results <= outcome.missing:
-        more = f" (and {len(sentences) - 1} other jobs failed)" if len(sentences) > 1 else ""
-        raise JobFailed(sentences[0] + more)
-    return sentences
+# --- tables ------------------------------------------------------------------------------------
 
 
 class TableParts:
@@ -418,10 +451,9 @@ class TableParts:
 
     def add_texts(self, examples: pd.DataFrame, labels: Sequence[str]) -> None:
         """Put texts and the names of labels beside the findings on examples."""
-        found = self.parts.get("examples", [])
-        self.parts |= (
-            {"examples": [with_texts(p, examples, labels) for p in found]} if found else {}
-        )
+        if "examples" in self.parts:
+            found = self.parts["examples"]
+            self.parts["examples"] = [with_texts(part, examples, labels) for part in found]
 
     def joined(self) -> dict[str, pd.DataFrame]:
         """All tables; what is declared for them is checked."""
@@ -435,46 +467,6 @@ class TableParts:
         }
 
 
-def collect(
-    plan: RunPlan, store: Store, task: Task, experiment: tables.Experiment = "run"
-) -> dict[str, pd.DataFrame]:
-    """The tables of all jobs that are in the store."""
-    parts, costs = TableParts(experiment), []
-
-    def count(seed: int, job: str, spent: dict[str, Any], epoch: Any = None) -> None:
-        found = {key: spent.get(key) for key in ("seconds", "peak_memory_bytes", "block_passes")}
-        costs.append({"seed": seed, "job": job, "memorised_epoch": epoch, **found})
-
-    for jobs in plan.seeds:
-        trainings = dict(jobs.trainings)
-        if plan.frozen is not None and jobs is plan.seeds[0]:
-            trainings["frozen"] = plan.frozen
-        for state, job in trainings.items():
-            if store.has(*job.artefact):
-                seed, artefact = job.identity["seed"], store.open(*job.artefact)
-                parts.add("history", artefact.table("history.parquet"), seed=seed, state=state)
-                epoch = artefact.json("outcome.json").get("memorised_epoch")
-                count(seed, state, artefact.manifest["costs"], epoch)
-        for job in jobs.parts:
-            shared = jobs is not plan.seeds[0] and job in plan.seeds[0].parts
-            if job.kind == "states" and not shared and store.has(*job.artefact):
-                spent = store.open(*job.artefact).manifest["costs"]
-                count(jobs.seed, f"states:{job.identity['role']}", spent)
-        for name, job in (jobs.techniques | jobs.explanations).items():
-            if store.has(*job.artefact):
-                artefact = store.open(*job.artefact)
-                count(jobs.seed, name, artefact.manifest["costs"])
-                parts.add_result(artefact, seed=jobs.seed)
-    for seed, spent in checkpoint_costs(plan, store):
-        count(seed, "checkpoints", spent)
-    parts.add_texts(task.train, task.labels)
-    if costs:
-        seeds = [row.pop("seed") for row in costs]
-        parts.add("costs", pd.DataFrame(costs), seed=seeds)
-    found = parts.joined()
-    return found | collect_checkpoints(plan, store, found.get("history"))
-
-
 def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Findings per example, with the text and the names of its labels beside them."""
     texts = examples.drop(columns="noisy")
@@ -482,3 +474,112 @@ def with_texts(found: pd.DataFrame, examples: pd.DataFrame, names: Sequence[str]
         if column in texts:  # the original one is unknown if labels are only suspected
             texts[f"{column}_name"] = [names[label] for label in texts[column]]
     return found.merge(texts, on="example", how="left")
+
+
+def collect(
+    plan: Plan, store: Store, experiment: tables.Experiment, task: Task | None = None
+) -> dict[str, pd.DataFrame]:
+    """The tables of all jobs that are in the store, each once."""
+    parts, costs, fronts = TableParts(experiment), [], []
+    control, seen = experiment == "control", set()
+    own = {job.key for job in plan.of_checkpoints}
+
+    def count(front: dict[str, Any], job: str, spent: Mapping[str, Any], epoch: Any = None) -> None:
+        row = {"job": job, "seconds": spent.get("seconds")}
+        if not control:
+            more = ("peak_memory_bytes", "block_passes")
+            row |= {"memorised_epoch": epoch, **{key: spent.get(key) for key in more}}
+        costs.append(row)
+        fronts.append(front)
+
+    for cell in plan.cells:
+        states = {f"states:{j.identity['role']}": j for j in cell.parts if j.kind == "states"}
+        for name, job in (cell.trainings | ({} if control else states) | cell.results).items():
+            if job.key in seen or not store.has(*job.artefact):
+                continue
+            seen.add(job.key)
+            artefact = store.open(*job.artefact)
+            front = {**cell.front, "seed": job.identity.get("seed", cell.seed)}
+            epoch = None
+            if name in cell.trainings:
+                if control and name == "frozen":  # shared by all cells of a task
+                    front["hidden"] = ""
+                outcome = artefact.json("outcome.json")
+                epoch = outcome["memorised_epoch"]
+                parts.add("history", artefact.table("history.parquet"), **front, state=name)
+                if control:
+                    parts.add("trainings", pd.DataFrame([outcome]), **front, state=name)
+                    parts.add("attempts", artefact.table("attempts.parquet"), **front, state=name)
+            elif job.kind != "states":
+                parts.add_result(artefact, **front)
+            count(front, name, artefact.manifest["costs"], epoch)
+    for cell in plan.cells:
+        spent = _spent_on_checkpoints(cell, own, store)
+        if spent:
+            count({"seed": cell.seed}, "checkpoints", spent)
+    if task is not None:
+        parts.add_texts(task.train, task.labels)
+    if costs:
+        front_columns = {key: [front[key] for front in fronts] for key in fronts[0]}
+        parts.add("costs", pd.DataFrame(costs), **front_columns)
+    found = parts.joined()
+    if control:
+        if "layers" in found:
+            found["accuracy"] = accuracy_table(found["layers"])
+        for name in dict.fromkeys(name for cell in plan.cells for name in cell.techniques):
+            found |= find(name).benchmark(found)
+    return found | _collect_checkpoints(plan, store, found.get("history"))
+
+
+def _collect_checkpoints(
+    plan: Plan, store: Store, history: pd.DataFrame | None
+) -> dict[str, pd.DataFrame]:
+    """The tables of all checkpoints whose jobs are in the store; empty without checkpoints."""
+    found = []
+    for cell in plan.cells:
+        for epoch, at in cell.checkpoints.items():
+            accuracy = _accuracy(history, cell.seed, epoch)
+            if not accuracy:
+                continue  # its training failed
+            parts: dict[str, list[pd.DataFrame]] = {}
+            for job in at.results.values():
+                if store.has(*job.artefact):
+                    artefact = store.open(*job.artefact)
+                    for name in ("layers", "windows", "centroids", "events"):
+                        if f"{name}.parquet" in artefact.manifest["files"]:
+                            parts.setdefault(name, []).append(artefact.table(f"{name}.parquet"))
+            joined = {name: pd.concat(some, ignore_index=True) for name, some in parts.items()}
+            found.append(Examined(cell.seed, epoch, accuracy, **joined))
+    if not found:
+        return {}
+    weighted = at_checkpoints()
+    made = (
+        (tables.checkpoints_of(weighted), checkpoint_table(found, weighted)),
+        (tables.CHECKPOINT_LAYERS, checkpoint_layer_table(found, weighted)),
+        (tables.CHECKPOINT_WINDOWS, checkpoint_window_table(found)),
+    )
+    return {schema.name: schema.frame(table, "run") for schema, table in made}
+
+
+def _spent_on_checkpoints(cell: Cell, own: set[str], store: Store) -> dict[str, float]:
+    """What the checkpoints of a seed cost in all, beside what a run has anyway."""
+    spent = [
+        store.open(*job.artefact).manifest["costs"]
+        for at in cell.checkpoints.values()
+        for job in (*at.parts, *at.results.values())
+        if job.key in own and store.has(*job.artefact)
+    ]
+    if not spent:
+        return {}
+    sums = {key: sum(cost.get(key) or 0 for cost in spent) for key in ("seconds", "block_passes")}
+    return {**sums, "peak_memory_bytes": max(c.get("peak_memory_bytes") or 0 for c in spent)}
+
+
+def _accuracy(history: pd.DataFrame | None, seed: int, epoch: int) -> dict[str, float]:
+    """Accuracy of θ_M after an epoch, by split."""
+    if history is None:
+        return {}
+    rows = history[
+        (history["state"] == "memorised") & (history["seed"] == seed) & (history["epoch"] == epoch)
+    ]
+    return {str(k): float(v) for k, v in zip(rows["split"], rows["accuracy"], strict=True)}

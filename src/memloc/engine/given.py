@@ -1,50 +1,46 @@
-"""Models that somebody has already trained (the engine of `memloc localise`)."""
+"""Models that were trained elsewhere: in folders (`memloc localise`) or in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from torch import nn
 
 from memloc.analysis.windows import chosen_windows
-from memloc.config import Columns, Localisation, Model
+from memloc.config import Columns, Dtype, Localisation, Model, PairFormat
 from memloc.data.encode import encode
 from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Task
-from memloc.engine.experiment import (
-    Findings,
-    Planned,
-    Prepared,
-    check_failures,
-    collect,
-    describe,
-    made_from,
-)
-from memloc.engine.input_cache import InputCache
-from memloc.engine.job import Job, write_task
-from memloc.engine.loop import Executor, Outcome
-from memloc.engine.plan import FROZEN_SEED, Planner, RunPlan
+from memloc.engine.experiment import Experiment, Findings, InputCache, describe
+from memloc.engine.job import write_task
+from memloc.engine.loop import Executor
+from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner
 from memloc.engine.progress import Progress
-from memloc.engine.store.store import Store
-from memloc.errors import DataError, ModelError
+from memloc.errors import DataError, MemlocError, ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.load import load_classifier
+from memloc.models.load import Classifier, load_classifier
 from memloc.models.names import resolve
 from memloc.models.states import predict_logits
 from memloc.techniques import (
     Circumstances,
     Technique,
     check_possible,
-    check_unit,
     make_usable,
     possible_explanations,
 )
 
 ROLES = ("memorised", "original", "near_ceiling", "pretrained")
+ABSENT = {
+    "original": "the model of the correct labels (original)",
+    "pretrained": "the model before fine-tuning (pretrained)",
+    "frozen": "the model before fine-tuning (pretrained)",
+}
+"""What to call models that may not have been given."""
 CLASSES = "list of class names"
 REMEDIES = {
     "device": "move both to the same device",
@@ -52,236 +48,206 @@ REMEDIES = {
 }
 
 
+# --- models and examples that fit each other ----------------------------------------------------
+
+
 @dataclass(frozen=True)
-class PreparedGiven(Prepared):
-    """Models that fit each other and the data.
+class Given:
+    """Models and examples that fit each other.
 
     Attributes:
-        config: What was asked for.
-        techniques: Those that can be imported.
-        broken: Sentences on those that cannot.
-        task: The examples.
-        n_layers: Of the models.
+        task: The examples; their labels are class numbers of the models.
+        roles: Of the models.
+        n_layers: Of each model.
         architecture: Their class.
-        memorised: Noisy examples that the memorised model answers with the wrong label.
-        explanations: Those that are possible.
-        unexplained: Sentences on the others.
+        memorised: Noisy examples that the memorised model answers with the label it was trained on.
+        there: What techniques ask about models and examples.
+        unit_problem: See `BlockModel`.
     """
 
-    config: Localisation
-    techniques: list[Technique]
-    broken: list[str]
     task: Task
+    roles: frozenset[str]
     n_layers: int
     architecture: str
     memorised: int
-    explanations: list[Technique]
-    unexplained: list[str]
+    there: Circumstances
+    unit_problem: str | None
 
-    def plan(
-        self,
-        inputs: InputCache,
-        executor: Executor,
-        where: dict[str, Any],
-        progress: Progress,
-        label: str = "",
-    ) -> PlannedGiven:
-        """See `Prepared`."""
-        config = self.config
-        models = given_models(config)
-        pretrained = models.get("pretrained", models["memorised"])
-        sources = {"near_ceiling": resolve(models["memorised"])} | {
-            role: resolve(model) for role, model in models.items() if role != "pretrained"
+    def about(self) -> dict[str, Any]:
+        """What there is to say beside the tables, as JSON data."""
+        about = describe(self.task)
+        return {
+            "model": self.architecture,
+            **about,
+            "layers": self.n_layers,
+            "memorised_examples": self.memorised,
+            "memorised_share": self.memorised / about["noisy_examples"],
+            "near_ceiling_known": "near_ceiling" in self.roles,
         }
-        planner = Planner(
-            write_task(inputs.store, self.task),
-            pretrained,
-            resolve(pretrained),
-            config.training,
-            config.windows,
-            self.n_layers,
-            where,
-            sources,
-        )
-        frozen = planner.train("frozen", FROZEN_SEED, "a head on the pre-trained model")
-        jobs = planner.seed_jobs(
-            self.techniques, self.explanations, config.seed, {"frozen": frozen.artefact}
-        )
-        needs_frozen = any("frozen" in technique.needed for technique in self.techniques)
-        return PlannedGiven(self, RunPlan(frozen if needs_frozen else None, (jobs,)))
 
 
-@dataclass(frozen=True)
-class PlannedGiven(Planned):
-    """Given models and the jobs that look at them."""
+def examine(
+    open_model: Callable[[str, int | None], Classifier],
+    names: Mapping[str, str],
+    examples: pd.DataFrame,
+    data: Path | str,
+    pair_format: PairFormat,
+    dtype: Dtype = "float32",
+) -> Given:
+    """Find what can be wrong with given models and examples; one model is opened after the other.
 
-    prepared: PreparedGiven
-    plan: RunPlan
-
-    @property
-    def jobs(self) -> list[Job]:
-        """See `Planned`."""
-        return self.plan.jobs
-
-    def collect(self, store: Store, outcome: Outcome) -> Findings:
-        """See `Planned`."""
-        prepared, jobs = self.prepared, self.jobs
-        failures = check_failures(self.plan, jobs, outcome)
-        tables = collect(self.plan, store, prepared.task, "localise")
-        about = describe(prepared.task)
-        return Findings(
-            "localise",
-            "localise",
-            tables,
-            prepared.config.model_dump(mode="json"),
-            {
-                "model": prepared.architecture,
-                **about,
-                "layers": prepared.n_layers,
-                "memorised_examples": prepared.memorised,
-                "memorised_share": prepared.memorised / about["noisy_examples"],
-                "near_ceiling_known": prepared.config.near_ceiling is not None,
-            },
-            prepared.task,
-            {one.name: one.all_settings(prepared.config.windows) for one in prepared.techniques},
-            [*prepared.broken, *failures],
-            prepared.unexplained,
-            made_from(jobs, store),
-        )
-
-
-def given_models(config: Localisation) -> dict[str, Model]:
-    """How to load each model that was given, by its role."""
-    names = {role: getattr(config, role) for role in ROLES}
-    reading = dict(config.model)
-    return {role: Model(name=name, **reading) for role, name in names.items() if name is not None}
-
-
-def prepare(config: Localisation, progress: Progress, device: str) -> PreparedGiven:
-    """Find what can be wrong with given models and data: every model is loaded once.
+    Args:
+        open_model: Gives the model of a role. The number of classes is for a model whose own head
+            does not matter.
+        names: What to call each model that was given, by its role.
+        examples: As `labelled_examples` leaves them; `noisy` instead of `original_label` if labels
+            are only suspected.
+        data: What to call the examples.
+        pair_format: How two texts are encoded.
+        dtype: Of matrix products.
 
     Raises:
         MemlocError: If the models do not fit each other or the data.
     """
-    models, data, training = given_models(config), config.data.file, config.training
-    techniques, broken = make_usable(config.techniques)
-    for sentence in broken:
-        progress.note(sentence)
-    for technique in techniques:
-        needed = [need for need in technique.needed if need.endswith(("pretrained", "frozen"))]
-        if needed and "pretrained" not in models:
+    first = open_model("memorised", None)
+    labels = tuple(class_names(first.blocks))
+    examples = number_labels(examples, first.blocks, data)
+    noisy = encode(examples[examples["noisy"]], first.codec, pair_format)
+    answers = predict_logits(first.blocks, noisy, dtype).argmax(axis=1)
+    memorised = int((answers == examples.loc[examples["noisy"], "label"].to_numpy()).sum())
+    facts, vocabulary = comparable(first.blocks), first.codec.tokenizer.get_vocab()
+    pooling, unit_problem = first.blocks.pooling, first.blocks.unit_problem
+    precisions = {"memorised": str(facts["precision"]).removeprefix("torch.")}
+    adapters = bool(adapter_parameters(first.blocks.model))
+    del first  # models may be large
+    for role in [role for role in ROLES[1:] if role in names]:
+        new_head = role == "pretrained"
+        other = open_model(role, len(labels) if new_head else None)
+        theirs = comparable(other.blocks)
+        precisions[role] = str(theirs["precision"]).removeprefix("torch.")
+        adapters = adapters or bool(adapter_parameters(other.blocks.model))
+        ignored = (CLASSES, "precision") if new_head else ()
+        check_fit(facts, theirs, names["memorised"], names[role], ignored)
+        if other.codec.tokenizer.get_vocab() != vocabulary:
             raise ModelError(
-                f"{technique.name} needs the model before fine-tuning",
-                setting="pretrained",
-                remedy="give it, or leave the technique out",
+                f"the tokenisers of {names['memorised']!r} and {names[role]!r} have different "
+                "vocabularies",
+                remedy="give models that were fine-tuned from the same one",
             )
-    columns = config.data.model_dump(include=set(Columns.model_fields))
-    examples = labelled_examples(read_table(data), data, **columns, numbers=True)
-    if "original_label" not in examples.columns:
-        raise DataError(
-            f"{data} has no column with the original labels",
-            setting="data.original_label_column",
-            remedy="name it",
-        )
-    first = load_classifier(
-        resolve(models["memorised"]),
-        models["memorised"],
-        n_labels=None,
-        device=device,
-        max_tokens=training.max_tokens,
-    )
-    check_possible(techniques, Circumstances(pooling=first.blocks.pooling))
-    examples = label_examples(examples, first.blocks, data)
-    noisy = examples[examples["noisy"]]
-    there = Circumstances(examples, first.blocks.pooling)
-    check_possible(techniques, there)
-    encoded = encode(noisy, first.codec, config.model.pair_format)
-    answers = predict_logits(first.blocks, encoded, training.dtype).argmax(axis=1)
-    task = Task(data.stem, "own", tuple(class_names(first.blocks)), examples, examples.iloc[:0])
-    facts, unit_problem = comparable(first.blocks), first.blocks.unit_problem
-    vocabulary = first.codec.tokenizer.get_vocab()
-    del first  # models are large: one at a time
-    for role in ("original", "near_ceiling", "pretrained"):
-        if role in models:
-            other, new_head = models[role], role == "pretrained"
-            theirs = load_classifier(
-                resolve(other),
-                other,
-                n_labels=len(task.labels) if new_head else None,
-                max_tokens=training.max_tokens,
-            )
-            ignored = {CLASSES: facts[CLASSES]} if new_head else {}
-            check_fit(facts, comparable(theirs.blocks) | ignored, config.memorised, other.name)
-            if theirs.codec.tokenizer.get_vocab() != vocabulary:
-                raise ModelError(
-                    f"the tokenisers of {config.memorised!r} and {other.name!r} have different "
-                    "vocabularies",
-                    remedy="give models that were fine-tuned from the same one",
-                )
-    explanations, unexplained = possible_explanations(config.explain, there, config.techniques)
-    chosen_windows(int(facts["number of layers"]), config.windows.sizes)
-    check_unit(techniques, config.windows.unit, unit_problem)
-    return PreparedGiven(
-        config,
-        techniques,
-        broken,
-        task,
+        if role == "original" and "original_label" not in examples.columns:
+            instead = predict_logits(other.blocks, noisy, dtype).argmax(axis=1)
+            column = pd.Series([None] * len(examples), dtype=object)
+            column[examples["noisy"].to_numpy()] = [labels[answer] for answer in instead]
+            examples = examples.assign(original_answer=column)
+    return Given(
+        Task(Path(data).stem, "own", labels, examples, examples.iloc[:0]),
+        frozenset(names),
         int(facts["number of layers"]),
         str(facts["architecture"]),
-        int((answers == noisy["label"].to_numpy()).sum()),
-        explanations,
-        unexplained,
+        memorised,
+        Circumstances(examples, pooling, precisions, adapters),
+        unit_problem,
     )
 
 
 def comparable(model: BlockModel) -> dict[str, Any]:
     """What models must have in common to exchange layers, in words."""
-    names = class_names(model)
+    names, parameters = class_names(model), dict(model.model.named_parameters())
     return {
         "architecture": type(model.model).__name__,
         "number of layers": model.n_layers,
         "number of classes": len(names),
         CLASSES: names,
-        **{f"shape of {name}": tuple(p.shape) for name, p in model.model.named_parameters()},
+        **{f"shape of {name}": tuple(p.shape) for name, p in parameters.items()},
+        "device": model.device,
+        "precision": parameters[model.groups.blocks[0][0]].dtype,  # adapters may have another
     }
 
 
-def check_fit(mine: dict[str, Any], theirs: dict[str, Any], name: str, other: str) -> None:
+def check_fit(
+    mine: dict[str, Any], theirs: dict[str, Any], name: str, other: str, ignored: Collection[str]
+) -> None:
     """Two models can exchange layers only if they have all of this in common.
 
-    Args:
-        mine: Of one model, see `comparable`.
-        theirs: Of another.
-        name: What to call the one.
-        other: What to call the other.
+    Parameters that only one of them has are no obstacle: adapters, and what they wrap.
 
     Raises:
         ModelError: Naming the first difference.
     """
-    for what in mine | theirs:
-        one, two = mine.get(what, "none"), theirs.get(what, "none")
-        if one != two:
+    for what in [what for what in mine if what in theirs and what not in ignored]:
+        if mine[what] != theirs[what]:
             raise ModelError(
-                f"the models do not fit each other: {what} is {one} in {name!r} but {two} in "
-                f"{other!r}",
+                f"the models do not fit each other: {what} is {mine[what]} in {name!r} but "
+                f"{theirs[what]} in {other!r}",
                 remedy=REMEDIES.get(what, "give models that were fine-tuned from the same one"),
             )
 
 
-def label_examples(examples: pd.DataFrame, model: BlockModel, data: Path) -> pd.DataFrame:
+def adapter_parameters(model: nn.Module) -> set[str]:
+    """Names of the parameters of adapters (LoRA, say) that are not merged into the weights."""
+    found = set()
+    for prefix, module in model.named_modules():
+        if hasattr(module, "base_layer") and hasattr(module, "adapter_layer_names"):
+            inside = module.named_parameters(prefix)
+            found |= {n for n, _ in inside if not n.startswith(f"{prefix}.base_layer.")}
+    return found
+
+
+def possible_techniques(
+    techniques: Sequence[Technique], given: Given
+) -> tuple[list[Technique], dict[str, str]]:
+    """The techniques that given models and examples allow, and for each of the others a reason.
+
+    Raises:
+        MemlocError: If none is possible.
+    """
+    reasons = {
+        one.name: missing_model(one, given.roles) or one.obstacle(given.there) for one in techniques
+    }
+    skipped = {name: reason for name, reason in reasons.items() if reason}
+    if len(skipped) == len(techniques):
+        words = "; ".join(f"{name}: {reason}" for name, reason in skipped.items())
+        raise MemlocError(f"no technique is possible: {words}")
+    return [one for one in techniques if one.name not in skipped], skipped
+
+
+def missing_model(technique: Technique, roles: Collection[str]) -> str | None:
+    """Which model a technique needs that was not given."""
+    for need in technique.needed:
+        role = need.removeprefix("states:")
+        role = "original" if role in SWAPPED_HALVES else role  # the halves are of θ_O
+        if role in ABSENT and (role if role == "original" else "pretrained") not in roles:
+            switch = technique.needs_if.get(need)
+            unless = f" unless {technique.name}.{switch} is false" if switch else ""
+            return f"{ABSENT[role]} was not given but is needed{unless}"
+    return None
+
+
+# --- labels -------------------------------------------------------------------------------------
+
+
+def number_labels(examples: pd.DataFrame, model: BlockModel, data: Path | str) -> pd.DataFrame:
     """Turn labels as written into the model's class numbers; mark the noisy examples.
 
     Raises:
-        DataError: If the model has no such class, or no label is wrong.
+        DataError: If the model has no such class, or no label is wrong, or every one.
     """
     numbered = examples.copy()
     for column in ("label", "original_label"):
-        numbered[column] = class_numbers(examples[column], model, column, data)
+        if column in examples.columns:
+            numbered[column] = class_numbers(examples[column], model, column, data)
+    if "noisy" in numbered.columns:
+        return numbered
     numbered["noisy"] = numbered["label"] != numbered["original_label"]
     if not numbered["noisy"].any():
         raise DataError(
             f"no label in {data} differs from its original label, so there is nothing to localise; "
-            "the column 'label' must hold the labels the model was trained on"
+            "label must hold the labels that the memorised model was trained on"
+        )
+    if numbered["noisy"].all():
+        raise DataError(
+            f"all {len(numbered)} labels in {data} differ from their original labels; clean ones "
+            "are needed to compare with, so check the original labels"
         )
     return numbered
 
@@ -313,21 +279,105 @@ def class_numbers(
     for row, label in enumerate(labels):
         if label not in ids:
             where = f"{column} {label!r} in row {row} of {data} (rows count from 0)"
-            raise DataError(f"{where} {_no_class(label, names)}")
+            numbers = "" if isinstance(label, str) else f" (numbers 0 to {len(names) - 1})"
+            raise DataError(
+                f"{where} is not a class of the model; its classes are: {', '.join(names)}{numbers}"
+            )
         found.append(ids[label])
     return np.array(found, dtype=np.int64)
-
-
-def _no_class(label: str | int, names: list[str]) -> str:
-    if isinstance(label, str):
-        return f"is not a class of the model; its classes are: {', '.join(names)}"
-    numbers = f"is not a class of the model, whose classes have the numbers 0 to {len(names) - 1}"
-    if str(label) in names:
-        return f"{numbers}; if it is the name {str(label)!r}, give all labels as texts"
-    return f"{numbers} and the names {', '.join(names)}"
 
 
 def class_names(model: BlockModel) -> list[str]:
     """In the order of the outputs."""
     config: Any = model.model.config
     return [str(config.id2label.get(index, index)) for index in range(int(config.num_labels))]
+
+
+# --- the experiment: models in folders ----------------------------------------------------------
+
+
+def given_models(config: Localisation) -> dict[str, Model]:
+    """How to load each model that was given, by its role."""
+    names = {role: getattr(config, role) for role in ROLES}
+    reading = dict(config.model)
+    return {role: Model(name=name, **reading) for role, name in names.items() if name is not None}
+
+
+def prepare(
+    config: Localisation,
+    inputs: InputCache,
+    executor: Executor,
+    where: dict[str, Any],
+    progress: Progress,
+) -> Experiment:
+    """Find what can be wrong with given models and data: every model is loaded once.
+
+    Arguments are those of `experiment.prepare`.
+
+    Raises:
+        MemlocError: If the models do not fit each other or the data.
+    """
+    models, data, training = given_models(config), config.data.file, config.training
+    techniques, broken = make_usable(config.techniques)
+    for sentence in broken:
+        progress.note(sentence)
+    for technique in techniques:
+        if missing_model(technique, models):
+            raise ModelError(
+                f"{technique.name} needs the model before fine-tuning",
+                setting="pretrained",
+                remedy="give it, or leave the technique out",
+            )
+    columns = config.data.model_dump(include=set(Columns.model_fields))
+    examples = labelled_examples(read_table(data), data, **columns, numbers=True)
+    if "original_label" not in examples.columns:
+        raise DataError(
+            f"{data} has no column with the original labels",
+            setting="data.original_label_column",
+            remedy="name it",
+        )
+
+    def load(role: str, classes: int | None) -> Classifier:
+        source, device = resolve(models[role]), where["device"]
+        limit = training.max_tokens
+        return load_classifier(
+            source, models[role], n_labels=classes, device=device, max_tokens=limit
+        )
+
+    names = {role: model.name for role, model in models.items()}
+    given = examine(load, names, examples, data, config.model.pair_format, training.dtype)
+    check_possible(techniques, given.there, config.windows.unit, given.unit_problem)
+    explanations, unexplained = possible_explanations(
+        config.explain, given.there, config.techniques
+    )
+    chosen_windows(given.n_layers, config.windows.sizes)
+    inputs.store.check_writable()
+    pretrained = models.get("pretrained", models["memorised"])
+    sources = {"near_ceiling": resolve(models["memorised"])} | {
+        role: resolve(model) for role, model in models.items() if role != "pretrained"
+    }
+    planner = Planner(
+        write_task(inputs.store, given.task),
+        pretrained,
+        resolve(pretrained),
+        training,
+        config.windows,
+        given.n_layers,
+        where,
+        sources,
+    )
+    trainings = {}
+    if any("frozen" in technique.needed for technique in techniques):
+        title = "a head on the pre-trained model"
+        trainings["frozen"] = planner.train("frozen", FROZEN_SEED, title)
+    outline = Findings(
+        "localise",
+        "",
+        about=given.about(),
+        task=given.task,
+        techniques={one.name: one.all_settings(config.windows) for one in techniques},
+        failures=broken,
+        unexplained=unexplained,
+    )
+    cell = planner.cell(techniques, explanations, config.seed, trainings)
+    return Experiment(config, Plan((cell,)), outline)

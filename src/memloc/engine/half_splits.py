@@ -20,14 +20,13 @@ from memloc.config import Generalisation
 from memloc.data.task import Task
 from memloc.engine.job import Job
 from memloc.engine.loop import Executor, Outcome
+from memloc.engine.plan import each_once
 from memloc.engine.progress import Progress
-from memloc.engine.store.store import DamagedArtefact, Store
+from memloc.engine.store.store import Store
 from memloc.tables import COSTS, MEMORISATION_MAP
 
 FIRST_ROUND, NEXT_ROUND = 10, 5
 """Splits before it is asked whether they are enough, and between two such questions."""
-REPAIRS = 3
-"""How often damaged artefacts are computed anew before a run is given up."""
 
 
 @dataclass
@@ -45,7 +44,6 @@ class HalfSplits:
     task: Task
     used: int = field(init=False)
     enough: bool = False
-    repaired: int = 0
 
     def __post_init__(self) -> None:
         """Some are needed in any case."""
@@ -59,30 +57,15 @@ class HalfSplits:
         return self.jobs[: self.used]
 
     def following(self, store: Store, progress: Progress) -> Sequence[Job]:
-        """The next ones, or none if the standard error is small enough.
-
-        If one turns out damaged, all that count by now: what is left of them is not done again.
-
-        Raises:
-            DamagedArtefact: If that happens all the time.
-        """
+        """The next ones, or none if the standard error is small enough."""
         limit = self.config.standard_error
         if self.used == len(self.jobs) or limit is None or self.enough:
             return ()
-        try:
-            error = standard_error(read_splits(store, self.counted, self.task))
-        except DamagedArtefact as damage:
-            if self.repaired == REPAIRS:
-                raise
-            self.repaired += 1
-            progress.note(f"{damage.problem}; it is computed anew")
-            return self.counted
+        error = standard_error(read_splits(store, self.counted, self.task))
         if error < limit:
             self.enough = True
-            progress.note(
-                f"{self.used} half-splits of {self.task.name} are enough: "
-                f"standard error {error:.4f}"
-            )
+            enough = f"{self.used} half-splits of {self.task.name} are enough"
+            progress.note(f"{enough}: standard error {error:.4f}")
             return ()
         following = self.jobs[self.used : self.used + NEXT_ROUND]
         self.used += len(following)
@@ -97,7 +80,7 @@ def further_rounds(executor: Executor, halves: Sequence[HalfSplits], progress: P
     """
     found = Outcome()
     while jobs := [job for one in halves for job in one.following(executor.store, progress)]:
-        found += executor.execute(list({job.artefact: job for job in jobs}.values()), progress)
+        found += executor.execute(each_once(jobs), progress)
     return found
 
 
@@ -118,13 +101,7 @@ def read_splits(store: Store, jobs: Sequence[Job], task: Task) -> Splits:
 def collect_splits(
     halves: HalfSplits, store: Store, tables: dict[str, pd.DataFrame]
 ) -> dict[str, Any] | None:
-    """Add the memorisation map and what it cost to the tables; return a summary, if there is one.
-
-    Args:
-        halves: The splits.
-        store: Has their results.
-        tables: Get the map.
-    """
+    """Add the memorisation map and its costs to the tables; return a summary, if there is one."""
     jobs, task = halves.counted, halves.task
     splits = read_splits(store, jobs, task)
     if not len(splits.inside):
@@ -156,16 +133,12 @@ def summarise(splits: Splits, table: pd.DataFrame) -> dict[str, Any]:
         "standard_error": _finite(standard_error(splits)),
         "never_held_out": int((table["times_out"] == 0).sum()),
         "means": {
-            kind: {name: _mean(table.loc[rows, name]) for name in scores}
+            kind: {name: _finite(float(table.loc[rows, name].mean())) for name in scores}
             for kind, rows in (("noisy", noisy & both), ("clean", ~noisy & both))
         },
         "share_noisy": float(noisy.mean()),
         "detection": detection(table, noisy),
     }
-
-
-def _mean(values: pd.Series) -> float | None:
-    return _finite(float(values.mean()))
 
 
 def _finite(value: float) -> float | None:

@@ -1,22 +1,30 @@
-"""A job: one artefact to be computed, described by data alone.
+"""A job: one artefact to be computed, described by data alone, and what becomes of an attempt.
 
 A job can be sent to any process on any machine that sees the store. `identity` and the keys of what
 it `needs` determine the result and so the key; `where` says how to get at the inputs and does not.
+Whoever computes a job holds a lock, and its result is in the store before anybody hears of it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import gzip
 import hashlib
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+import traceback
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from memloc.engine.store.store import Store, key_of
+from memloc.engine.store.store import DamagedArtefact, Store, key_of
+from memloc.errors import MALFORMED, MISSING, MemlocError, StoreError
 from memloc.training.resume import forget_states
 
 if TYPE_CHECKING:
@@ -24,7 +32,15 @@ if TYPE_CHECKING:
 
     from memloc.data.task import Task
 
+Artefact = tuple[str, str]
 Report = Callable[[float], None]
+Reply = dict[str, Any]
+"""What became of an attempt, as JSON data.
+
+`state` is one of: done (computed and stored), there (another process had stored it), elsewhere
+(another process is computing it), failed (`failure`), damaged (an input: `artefact`, `problem`),
+full (nothing can be stored any more: `problem`, `remedy`).
+"""
 
 
 @dataclass(frozen=True)
@@ -39,13 +55,13 @@ class Job:
         where: JSON data on where to find inputs, without influence on the result.
         cost: Rough size: passes of the data through the model, or where jobs on several data sets
             or models are compared, floating-point operations.
-        group: Jobs that are shown together.
+        group: Jobs that look at the same models and travel together.
     """
 
     kind: str
     title: str
     identity: dict[str, Any]
-    needs: dict[str, tuple[str, str]] = field(default_factory=dict)
+    needs: dict[str, Artefact] = field(default_factory=dict)
     where: dict[str, Any] = field(default_factory=dict)
     cost: float = 1.0
     group: str | None = None
@@ -61,25 +77,30 @@ class Job:
         return key_of(self.kind, self.inputs)
 
     @property
-    def artefact(self) -> tuple[str, str]:
+    def artefact(self) -> Artefact:
         """Kind and key."""
         return self.kind, self.key
 
-    def to_json(self) -> str:
-        """As text, for other processes: nothing that could run code is ever sent to them."""
-        return json.dumps(vars_of(self), ensure_ascii=False)
+    @property
+    def fields(self) -> dict[str, Any]:
+        """As JSON data, without what is computed from it."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
-        """The job that `to_json` wrote."""
-        values = json.loads(text)
-        values["needs"] = {role: (kind, key) for role, (kind, key) in values["needs"].items()}
-        return cls(**values)
+    def from_fields(cls, values: dict[str, Any]) -> Job:
+        """The job with these fields."""
+        needs = {role: (kind, key) for role, (kind, key) in values["needs"].items()}
+        return cls(**{**values, "needs": needs})
 
 
-def vars_of(job: Job) -> dict[str, Any]:
-    """The fields of a job, without what is computed from them."""
-    return {name: getattr(job, name) for name in Job.__dataclass_fields__}
+def jobs_to_text(jobs: Iterable[Job]) -> str:
+    """For other processes: nothing that could run code is ever sent to them."""
+    return json.dumps([job.fields for job in jobs])
+
+
+def jobs_from_text(text: str) -> list[Job]:
+    """What `jobs_to_text` wrote."""
+    return [Job.from_fields(values) for values in json.loads(text)]
 
 
 def run_job(job: Job, store: Store, report: Report) -> None:
@@ -156,10 +177,204 @@ def peak_memory() -> int:
     return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
+# --- one attempt, in whichever process ------------------------------------------------------------
+
+
+class JobFailed(MemlocError):
+    """A job ended with an error; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job failed, as JSON data.
+
+    Attributes:
+        kind: Of the job.
+        key: Of the job.
+        title: Of the job, for people.
+        reason: What went wrong.
+        setting: See `MemlocError`, as for value and remedy.
+        value: Of the setting.
+        remedy: What to do about it.
+        log: A file with the traceback, if the failure was not foreseen.
+    """
+
+    kind: str
+    key: str
+    title: str
+    reason: str
+    setting: str | None = None
+    value: Any = None
+    remedy: str | None = None
+    log: str | None = None
+
+    @classmethod
+    def of(cls, job: Job, error: Exception, log: Path | None = None) -> Failure:
+        """Why a job failed, by the error it ended with."""
+        about = job.kind, job.key, job.title
+        if not isinstance(error, MemlocError):
+            reason = f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0]
+            return cls(*about, reason, log=str(log) if log else None)
+        value = None if error.value is MISSING else error.value
+        if not isinstance(value, str | int | float | None):
+            value = str(value)
+        return cls(*about, error.problem, error.setting, value, error.remedy)
+
+    def error(self, title: bool = True) -> JobFailed:
+        """The failure as an error, with or without the title of the job."""
+        details = f" (details in {self.log})" if self.log else ""
+        return JobFailed(
+            f"{self.title} failed: {self.reason}{details}" if title else self.reason + details,
+            setting=self.setting,
+            value=MISSING if self.value is None else self.value,
+            remedy=self.remedy,
+        )
+
+    def __str__(self) -> str:
+        """One sentence."""
+        return str(self.error())
+
+
+def work_through(
+    bundle: Sequence[Job], store: Store, report: Callable[[int, float], None]
+) -> Iterator[Reply]:
+    """Try jobs one after the other; whatever happens is a reply, never an exception."""
+    for number, job in enumerate(bundle):
+        reply = attempt(job, store, partial(report, number))
+        yield reply
+        if reply["state"] == "full":
+            return
+
+
+def attempt(job: Job, store: Store, report: Report) -> Reply:
+    """Try one job in this process; only an interruption ends it with an exception.
+
+    What failed in another process that works on the same plan is not tried again.
+
+    Args:
+        job: What to compute.
+        store: Where the result goes.
+        report: Is told 0 when work begins, and then how far it is.
+    """
+    try:
+        with store.locks.hold(*job.artefact) as ours:
+            if not ours:
+                return {"state": "elsewhere"}
+            if store.has(*job.artefact):
+                return {"state": "there"}
+            failure = read_failure(store, job)
+            if failure is not None:
+                return {"state": "failed", "failure": asdict(failure)}
+            report(0.0)
+            run_job(job, store, report)
+            return {"state": "done"}
+    except DamagedArtefact as error:
+        return {"state": "damaged", "artefact": error.artefact, "problem": error.problem}
+    except StoreError as error:
+        return {"state": "full", "problem": error.problem, "remedy": error.remedy}
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "free some space or choose another folder for the runs"
+            return {"state": "full", "problem": error.strerror, "remedy": remedy}
+        return {"state": "failed", "failure": asdict(record_failure(store, job, error))}
+
+
+def _record_of(store: Store, job: Job) -> Path:
+    return store.root.parent / "failures" / f"{job.kind}-{job.key}.json"
+
+
+def record_failure(store: Store, job: Job, error: Exception) -> Failure:
+    """Keep why a job failed, as ``<runs>/failures/<kind>-<key>.json`` and the traceback beside it.
+
+    Best effort, as the disk may be what failed.
+    """
+    path = _record_of(store, job)
+    log = None if isinstance(error, MemlocError) else path.with_suffix(".log")
+    failure = Failure.of(job, error, log)
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if log is not None:
+            log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        draft = path.with_suffix(".tmp")
+        draft.write_text(json.dumps(asdict(failure), indent=1, ensure_ascii=False), "utf-8")
+        draft.rename(path)
+    return failure
+
+
+def read_failure(store: Store, job: Job) -> Failure | None:
+    """Why a job failed when it was last tried, if it did."""
+    try:
+        return Failure(**json.loads(_record_of(store, job).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def recorded_failures(store: Store) -> set[str]:
+    """Kind and key, as ``<kind>-<key>``, of all jobs with a record."""
+    try:
+        names = os.listdir(store.root.parent / "failures")
+    except OSError:
+        return set()
+    return {name.removesuffix(".json") for name in names}
+
+
+def forget_failures(store: Store, jobs: Iterable[Job]) -> None:
+    """They are tried again."""
+    recorded = recorded_failures(store)
+    for job in jobs if recorded else ():
+        for suffix in (".json", ".log") if f"{job.kind}-{job.key}" in recorded else ():
+            with contextlib.suppress(OSError):
+                _record_of(store, job).with_suffix(suffix).unlink(missing_ok=True)
+
+
+# --- a plan on disk: for workers elsewhere, and for the clean-up of the store ---------------------
+
+
+def write_plan(folder: Path, jobs: Sequence[Job]) -> Path:
+    """Write jobs, with their keys, to a file that is named after them; it appears at once.
+
+    Plans of other jobs stay: what they made may still be wanted, and `memloc store gc` reads all.
+
+    Raises:
+        StoreError: If it cannot be written.
+    """
+    name = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:8]
+    path = folder / f"plan-{name}.json.gz"
+    text = json.dumps({"jobs": [{**job.fields, "key": job.key} for job in jobs]})
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{path.name}-{os.getpid()}"
+        draft.write_bytes(gzip.compress(text.encode(), compresslevel=1))
+        draft.rename(path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
+            "another folder for the results"
+        ) from None
+    return path
+
+
+def read_plan(path: Path) -> list[Job]:
+    """The jobs of a plan.
+
+    Raises:
+        StoreError: If it cannot be read.
+    """
+    try:
+        rows = json.loads(gzip.decompress(path.read_bytes()))["jobs"]
+        for row in rows:
+            del row["key"]
+        return [Job.from_fields(row) for row in rows]
+    except (OSError, EOFError, zlib.error, *MALFORMED) as error:
+        raise StoreError(
+            f"the plan {str(path)!r} cannot be read ({error}); start the sweep again to write it"
+        ) from None
+
+
 # --- prepared data sets: their key is a hash of their content, whatever their name ---------------
 
 
-def write_task(store: Store, task: Task) -> tuple[str, str]:
+def write_task(store: Store, task: Task) -> Artefact:
     """Store a task with its noise, if it is not there yet; return kind and key."""
     content = {
         "labels": list(task.labels),
@@ -175,7 +390,7 @@ def write_task(store: Store, task: Task) -> tuple[str, str]:
     return "data", key
 
 
-def read_task(store: Store, artefact: tuple[str, str]) -> Task:
+def read_task(store: Store, artefact: Artefact) -> Task:
     """Read it back."""
     from memloc.data.task import Task
 

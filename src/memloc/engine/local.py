@@ -1,58 +1,46 @@
 """Run jobs on this machine: in worker processes with one thread each, or here if one is enough.
 
-A worker gets a bundle of jobs as text through a pipe and reports back through it; a thread waits
-for the reports. Finished work is in the store before a worker says so, so whatever happens to a
-worker, at most its job in progress is lost, and that is tried again.
+A worker reads bundles of jobs from its standard input, a line of JSON each, and answers on its
+standard output; a thread waits for the answers. Finished work is in the store before a worker says
+so. Whatever happens to a worker, at most its job in progress is lost, and that is tried again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import multiprocessing
 import os
+import platform
+import queue
 import signal
+import subprocess
 import sys
 import threading
 import time
-import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
-from memloc.config import Execution
-from memloc.engine.device import pick_device, visible_gpus
-from memloc.engine.job import Job
-from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
+from memloc.config import ConfigError, Device, Execution
+from memloc.engine.job import Job, Reply, jobs_from_text, jobs_to_text, work_through
+from memloc.engine.loop import Executor, Tell, WorkerLost
 from memloc.engine.store.store import Store
 
 REPORT_EVERY = 0.2
 """Seconds between two progress messages of a worker."""
 PATIENCE = 3.0
 """Seconds for all workers together to end when asked to; then they are killed."""
-
-
-def check_executor(config: Execution) -> None:
-    """What can be checked at once, before long plans are made for it.
-
-    Raises:
-        MemlocError: If it cannot be used here.
-    """
-    if config.executor == "ray":
-        from memloc.engine.on_ray import check_ray
-
-        check_ray(config.ray)
-    elif config.executor == "slurm":
-        from memloc.engine.on_slurm import check_slurm
-
-        check_slurm(config.slurm)
+WORKER = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from memloc.engine.local import work
+work(sys.argv[2])
+"""
+"""What a worker process runs: it finds the modules of this process, but not the user's script."""
 
 
 def make_executor(config: Execution, store: Store, folder: Path) -> Executor:
-    """The executor that was asked for.
+    """The executor that was asked for; nothing starts yet.
 
     Args:
         config: Which one, and its settings.
@@ -90,183 +78,166 @@ class LocalExecutor(Executor):
     Args:
         store: Where results go.
         workers: Processes with one thread each; 1 means to work in this process.
-        launch: See `Executor`.
         share: Jobs that run at once, here and elsewhere, if several machines share the jobs.
     """
 
-    def __init__(
-        self, store: Store, workers: int, launch: str = "", share: int | None = None
-    ) -> None:
-        super().__init__(store, launch)
+    def __init__(self, store: Store, workers: int, share: int | None = None) -> None:
+        super().__init__(store)
         self.slots, self.workers = workers, share or workers
-        self.processes: list[_Worker] = []
+        self.processes: dict[subprocess.Popen[bytes], str | None] = {}
+        """With the GPU that each of them sees."""
+        self.idle: list[subprocess.Popen[bytes]] = []
         self.threads = ThreadPoolExecutor(workers)
         self.gpus: list[str] | None = None
 
-    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
         """To a worker that has nothing to do, or here."""
         if self.slots > 1:
-            idle = next((worker for worker in self.processes if not worker.busy), None)
-            worker = idle or self._start_worker()
-            worker.busy = True
-            return self.threads.submit(self._talk, worker, bundle, tell)
-        work = work_through(
-            bundle, self.store, self.launch, lambda number, share: tell(bundle[number], share)
+            worker = self.idle.pop() if self.idle else self._start_worker()
+            assert worker.stdin is not None
+            with contextlib.suppress(OSError):  # it has died, as whoever listens to it notices
+                worker.stdin.write(jobs_to_text(bundle).encode() + b"\n")
+                worker.stdin.flush()
+            return self.threads.submit(self._listen, worker, bundle, tell)
+        future: Future[None] = Future()
+        answers = work_through(
+            bundle, self.store, lambda number, share: tell(bundle[number], share)
         )
-        for job, reply in zip(bundle, work, strict=False):  # it stops when the disk is full
+        for job, reply in zip(bundle, answers, strict=False):  # it stops when the disk is full
             tell(job, reply)
-        future: Future[list[Reply]] = Future()
-        future.set_result([])
+        future.set_result(None)
         return future
 
-    def _start_worker(self) -> _Worker:
+    def _start_worker(self) -> subprocess.Popen[bytes]:
         if self.gpus is None:
             self.gpus = visible_gpus()
-        taken = [worker.gpu for worker in self.processes]
+        taken = list(self.processes.values())
         gpu = min(self.gpus, key=taken.count, default=None)  # shared if there are more workers
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(
-            target=_work, args=(theirs, self.store.root, self.launch), daemon=True
+        worker = subprocess.Popen(
+            [sys.executable, "-c", WORKER, json.dumps(sys.path), self.store.root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=os.environ if gpu is None else {**os.environ, "CUDA_VISIBLE_DEVICES": gpu},
+            start_new_session=True,  # Ctrl-C is the business of this process
         )
-        with _ignoring_interrupts(), _without_main(), _visible(gpu):
-            process.start()
-        theirs.close()
-        self.processes.append(_Worker(process, ours, gpu))
-        return self.processes[-1]
+        self.processes[worker] = gpu
+        return worker
 
-    def _talk(self, worker: _Worker, bundle: Sequence[Job], tell: Tell) -> list[Reply]:
-        """Send a bundle and pass on what the worker reports, in a thread of its own."""
-        try:
-            worker.connection.send_bytes(json.dumps([job.to_json() for job in bundle]).encode())
-            while True:
-                number, news = json.loads(worker.connection.recv_bytes())
-                if number is None:
-                    worker.busy = False
-                    return []
+    def _listen(self, worker: subprocess.Popen[bytes], bundle: Sequence[Job], tell: Tell) -> None:
+        """Pass on what a worker reports about a bundle, in a thread of its own."""
+        assert worker.stdout is not None
+        with contextlib.suppress(OSError, ValueError):  # it has died, perhaps in mid-sentence
+            for line in worker.stdout:
+                number, news = json.loads(line)
+                over = isinstance(news, dict) and (
+                    number == len(bundle) - 1 or news["state"] == "full"
+                )
+                if over:
+                    self.idle.append(worker)
                 tell(bundle[number], news)
-        except (EOFError, OSError):
-            worker.process.join(timeout=PATIENCE)
-            with contextlib.suppress(ValueError):  # all are being stopped
-                self.processes.remove(worker)
-            worker.connection.close()
-            code = worker.process.exitcode
-            hint = (
-                ", perhaps for lack of memory; if so, use fewer workers"
-                if code == -signal.SIGKILL
-                else ""
-            )
-            raise WorkerLost(f"its worker process died (exit code {code}){hint}") from None
+                if over:
+                    return
+        self.processes.pop(worker, None)
+        code = worker.wait()
+        hint = (
+            ", perhaps for lack of memory; if so, use fewer workers"
+            if code == -signal.SIGKILL
+            else ""
+        )
+        raise WorkerLost(f"its worker process died (exit code {code}){hint}")
 
     def stop(self) -> None:
-        """End the processes, whatever they do."""
+        """End the processes, whatever they do, and free what this one kept if it did the work."""
         workers = list(self.processes)
         for worker in workers:
-            worker.process.terminate()
+            worker.terminate()
         deadline = time.monotonic() + PATIENCE
         for worker in workers:
-            worker.process.join(timeout=max(0.0, deadline - time.monotonic()))
-            if worker.process.is_alive():
-                worker.process.kill()
-                worker.process.join()
+            try:
+                worker.wait(timeout=max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                worker.kill()
+                worker.wait()
         self.threads.shutdown(cancel_futures=True)
-        for worker in workers:
-            worker.connection.close()
+        self.threads = ThreadPoolExecutor(self.slots)
+        self.processes.clear()
+        self.idle.clear()
         if workers:
             self.store.sweep_leftovers()
-        self.processes.clear()
-        self.threads = ThreadPoolExecutor(self.slots)
+        if "memloc.engine.compute" in sys.modules:
+            sys.modules["memloc.engine.compute"].forget_context()
 
 
-class _Worker:
-    """A process, and whether it has a bundle."""
+def work(root: str) -> None:
+    """What a worker process does until nobody writes to it any more."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print must not get between the answers
+    bundles: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def __init__(self, process: BaseProcess, connection: Connection, gpu: str | None) -> None:
-        self.process, self.connection, self.gpu = process, connection, gpu
-        self.busy = False
+    def listen() -> None:
+        for line in sys.stdin:
+            bundles.put(line)
+        os._exit(1)  # also in the middle of a job: whoever wanted it is gone
 
+    threading.Thread(target=listen, daemon=True).start()
+    store, last = Store(Path(root)), 0.0
 
-def _work(connection: Connection, root: Path, launch: str) -> None:
-    """What a worker process does until its pipe closes."""
-    _die_with_parent()
-    store = Store(root)
-    last = 0.0
+    def send(number: int, news: float | Reply) -> None:
+        print(json.dumps([number, news]), file=answers, flush=True)
 
     def report(number: int, fraction: float) -> None:
         nonlocal last
-        if time.monotonic() - last > REPORT_EVERY:
+        if fraction == 0 or time.monotonic() - last > REPORT_EVERY:
             last = time.monotonic()
-            _send(connection, number, fraction)
+            send(number, fraction)
 
     while True:
-        try:
-            bundle = [Job.from_json(text) for text in json.loads(connection.recv_bytes())]
-        except EOFError:
-            return
-        last = time.monotonic()
-        for number, reply in enumerate(work_through(bundle, store, launch, report)):
-            _send(connection, number, reply)
-        _send(connection, None, None)
+        bundle = jobs_from_text(bundles.get())
+        for number, reply in enumerate(work_through(bundle, store, report)):
+            send(number, reply)
 
 
-def _send(connection: Connection, number: int | None, news: Any) -> None:
-    try:
-        connection.send_bytes(json.dumps([number, news]).encode())
-    except OSError:
-        sys.exit(1)  # nobody listens any more
+# --- CUDA, MPS or the CPU -------------------------------------------------------------------------
 
 
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
+def pick_device(device: Device) -> str:
+    """The device to use; `auto` means CUDA, then MPS, then the CPU.
 
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
+    Torch is imported only if there may be a choice: it takes seconds, and a run whose results are
+    all stored does not need it.
 
-    threading.Thread(target=watch, daemon=True).start()
-
-
-@contextlib.contextmanager
-def _visible(gpu: str | None) -> Iterator[None]:
-    """A process that starts now sees one GPU only, whatever it imports first."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    try:
-        yield
-    finally:
-        if gpu is not None:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
-        if before is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
-
-
-@contextlib.contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    """Ctrl-C is the parent's business; set before the start, as importing takes seconds.
-
-    Only the main thread may set it, so in another one (of a server, say) all stays as it is.
+    Raises:
+        ConfigError: If the device that was asked for is not there.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    if device == "cpu" or (device == "auto" and not _accelerator_likely()):
+        return "cpu"
+    import torch
+
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return next((name for name, available in there.items() if available), "cpu")
+    if not there[device]:
+        raise ConfigError(
+            "it is not available on this machine", setting="device", value=device, remedy="use auto"
+        )
+    return device
 
 
-@contextlib.contextmanager
-def _without_main() -> Iterator[None]:
-    """A new process does not run the user's script again: it needs nothing from there.
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if given is not None:
+        names = [name.strip() for name in given.split(",")]
+        # As for CUDA itself, -1 hides all that come after it.
+        return [name for name in (names[: names.index("-1")] if "-1" in names else names) if name]
+    if not _accelerator_likely():
+        return []
+    import torch
 
-    So a script may call memloc without a guard (`if __name__ == "__main__"`).
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _accelerator_likely() -> bool:
+    return platform.system() != "Linux" or any(
+        Path(node).exists() for node in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+    )

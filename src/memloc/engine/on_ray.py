@@ -16,15 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from memloc.config import Ray, Resources
-from memloc.engine.job import Job
+from memloc.engine.job import Job, jobs_from_text, jobs_to_text, work_through
 from memloc.engine.local import default_workers
-from memloc.engine.loop import Executor, Reply, Tell, WorkerLost, work_through
+from memloc.engine.loop import Executor, Tell, WorkerLost
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import ClusterError
@@ -52,29 +51,30 @@ class RayExecutor(Executor):
             a core for each, by default all.
 
     Raises:
-        ClusterError: If Ray is not installed, or the cluster cannot be reached.
+        ClusterError: If Ray is not installed, or nobody listens at the address.
     """
 
     attempts = 1  # Ray has tried several times by itself
-    reports_starts = False
+    reports = False
 
     def __init__(self, store: Store, config: Ray, workers: int | None = None) -> None:
         super().__init__(store)
         self.config, self.most = config, workers
-        self.ray = check_ray(config)
+        self.ray = import_ray()
+        if config.address not in (None, "auto"):
+            _check_address(str(config.address))
         self.slots = workers or MOST_TASKS
         self.tasks: set[Any] = set()
         self.joined = self.ours = False
-        self.began = time.monotonic()
+        self.quiet_until = 0.0
         self.usable: set[Resources] = set()
-        owner = f"{socket.gethostname()}@{os.getpid()}"  # so that it is swept if this is killed
-        self.token = store.root.absolute() / TEMPORARY / f"ray{id(self):x}@{owner}" / "token"
+        # Shows workers that they see the same store; swept if this process is killed.
+        owner = f"{socket.gethostname()}@{os.getpid()}"
+        self.token = store.root.absolute() / TEMPORARY / f"ray{id(self):x}@{owner}"
 
     def connect(self) -> None:
         """Join the cluster, or start one."""
-        self.store.check_writable()
-        self.token.parent.mkdir(parents=True, exist_ok=True)
-        self.token.write_text(str(self.token))
+        self.token.mkdir(parents=True, exist_ok=True)
         if not self.joined:
             self.ours = not self.ray.is_initialized()  # else by a notebook, say: leave it running
             if self.ours:
@@ -84,53 +84,55 @@ class RayExecutor(Executor):
         there = self.ray.cluster_resources()
         self.workers = self.most or max(1, int(there.get("CPU", 1)))
         self.gpus = there.get("GPU", 0)
-        self.began = time.monotonic()
+        self.quiet_until = time.monotonic() + SILENCE
 
-    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[list[Reply]]:
+    def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
         """As one task."""
         needs = self._needs(bundle[0])
         self._check_fit(needs, bundle[0].kind)
         task = self.task.options(
             num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES
         ).remote(
-            json.dumps([job.to_json() for job in bundle]),
+            jobs_to_text(bundle),
             str(self.store.root.absolute()),
             str(self.token),
             version("memloc"),
             needs.gpus > 0,
         )
         self.tasks.add(task)
-        future: Future[list[Reply]] = Future()
-        task.future().add_done_callback(partial(self._answer, task, future))
-        return future
+        future: Future[None] = Future()
 
-    def _answer(self, task: Any, future: Future[list[Reply]], done: Future[str]) -> None:
-        """Pass on what became of a task; in a thread of Ray."""
-        self.tasks.discard(task)
-        errors = self.ray.exceptions
-        try:
-            answer = json.loads(done.result())
-        except errors.OutOfMemoryError:
-            future.set_exception(
-                WorkerLost(
-                    "its Ray worker was ended for lack of memory; let fewer run at once with more "
-                    "cpus per job in `ray: resources`"
-                )
-            )
-        except errors.NodeDiedError:
-            future.set_exception(WorkerLost("the machine of its Ray worker was lost"))
-        except Exception as error:  # every other way in which Ray can fail
-            future.set_exception(WorkerLost(f"its Ray worker was lost ({type(error).__name__})"))
-        else:
+        def pass_on(done: Future[str]) -> None:  # in a thread of Ray
+            self.tasks.discard(task)
+            try:
+                answer = json.loads(done.result())
+            except Exception as error:  # there are many ways in which Ray can fail
+                future.set_exception(WorkerLost(self._why_lost(error)))
+                return
             if "problem" in answer:
                 future.set_exception(ClusterError(answer["problem"], remedy=answer["remedy"]))
-            else:
-                future.set_result(answer["replies"])
+                return
+            for job, reply in zip(bundle, answer["replies"], strict=False):  # unless disk is full
+                tell(job, reply)
+            future.set_result(None)
+
+        task.future().add_done_callback(pass_on)
+        return future
+
+    def _why_lost(self, error: Exception) -> str:
+        if isinstance(error, self.ray.exceptions.OutOfMemoryError):
+            return (
+                "its Ray worker was ended for lack of memory; let fewer run at once with more cpus "
+                "per job in `ray: resources`"
+            )
+        if isinstance(error, self.ray.exceptions.NodeDiedError):
+            return "the machine of its Ray worker was lost"
+        return f"its Ray worker was lost ({type(error).__name__})"
 
     def poll(self, progress: Progress) -> None:
         """Say so if nobody has begun for long."""
-        if time.monotonic() - self.began > SILENCE:
-            self.began = float("inf")
+        if time.monotonic() > self.quiet_until:
+            self.quiet_until = float("inf")
             if not self.store.locks.holders():
                 progress.note(
                     "no worker of the Ray cluster could start yet: it is busy, or its machines do "
@@ -140,8 +142,7 @@ class RayExecutor(Executor):
     def stop(self) -> None:
         """Have workers drop what they do, end them, and leave the cluster."""
         with contextlib.suppress(OSError):
-            self.token.unlink(missing_ok=True)
-            self.token.parent.rmdir()
+            self.token.rmdir()
         if not self.joined:
             return
         for force in (False, True):
@@ -202,7 +203,7 @@ def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str
     Args:
         bundle: Jobs as text.
         root: Folder of the store.
-        token: A file of whoever submitted this, to see whether this machine has the same store.
+        token: A folder of whoever submitted this, to see whether this machine has the same store.
         wanted: Their version of memloc.
         gpu: Whether the task has one; if not, it must not use those of others.
     """
@@ -211,7 +212,7 @@ def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str
     if version("memloc") != wanted:
         problem = f"{worker} has memloc {version('memloc')}, this machine has {wanted}"
         remedy = "install the same version on all machines"
-    elif not Path(token).is_file():
+    elif not Path(token).is_dir():
         problem = f"{worker} does not see the store {root!r}"
         remedy = (
             "choose a folder for the runs on a file system that all machines of the cluster share"
@@ -220,19 +221,18 @@ def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str
         return json.dumps({"problem": problem, "remedy": remedy})
     if not gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    jobs = [Job.from_json(text) for text in json.loads(bundle)]
-    replies = work_through(jobs, Store(Path(root)), "", lambda number, fraction: None)
+    replies = work_through(jobs_from_text(bundle), Store(Path(root)), lambda number, fraction: None)
     return json.dumps({"replies": list(replies)})
 
 
 # --- reaching a cluster ---
 
 
-def check_ray(config: Ray) -> Any:
+def import_ray() -> Any:
     """Ray, told to be quiet.
 
     Raises:
-        ClusterError: If it is not installed, or nobody listens at the address.
+        ClusterError: If it is not installed.
     """
     # Before the import: Ray reads them then. No reports home, and no minutes of waiting for a port
     # at which something else listens.
@@ -240,15 +240,12 @@ def check_ray(config: Ray) -> Any:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "5")
     try:
-        ray = importlib.import_module("ray")
+        return importlib.import_module("ray")
     except ImportError:
         raise ClusterError(
             "executor 'ray' needs Ray, which is not installed",
             remedy="get it with: pip install 'memloc[ray]'",
         ) from None
-    if config.address not in (None, "auto"):
-        _check_address(str(config.address))
-    return ray
 
 
 def _check_address(address: str) -> None:
@@ -311,8 +308,7 @@ def join_cluster(ray: Any, address: str | None, cores: int) -> None:
         raise _unreachable(address, error) from None
     # Ray prints a paragraph on standard output for every worker and machine that dies.
     internals: Any = importlib.import_module("ray._private.worker")
-    if hasattr(internals, "print_to_stdstream"):
-        internals.print_to_stdstream = lambda *given, **named: None
+    internals.print_to_stdstream = lambda *given, **named: None
 
 
 def _asks_for_token(ray: Any, address: str) -> bool:

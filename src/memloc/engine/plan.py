@@ -1,18 +1,16 @@
 """From settings to jobs: models, then the techniques and explanations that look at them.
 
-A run trains its models. Checkpoints look at them on their way, with snapshots that a training
-leaves. The control benchmark trains models that could memorise in known layers only.
+A plan is a list of cells. A cell is one set of models with the jobs that look at them: a seed of a
+run, one control model with its hidden layers, or the models that somebody gives.
 """
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from memloc.analysis.control import hidden_name
 from memloc.analysis.windows import Window, chosen_windows
 from memloc.config import (
     PAPER_SPLIT_RATE,
@@ -24,7 +22,6 @@ from memloc.config import (
     Windows,
 )
 from memloc.engine import costs
-from memloc.engine.device import pick_device
 from memloc.engine.job import Job
 from memloc.models.names import ModelSource
 from memloc.techniques import Technique, make_usable, origin, place_of
@@ -34,7 +31,6 @@ TRAIN_REVISION = 1
 STATES_REVISION = 1
 MODEL_REVISION = 4
 SPLIT_REVISION = 1
-SPEED_REVISION = 2
 CONTROL_REVISION = 1
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
@@ -47,53 +43,80 @@ Artefact = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class SeedJobs:
-    """The jobs of one model seed."""
+class Cell:
+    """One set of models, and the jobs that look at them.
+
+    Attributes:
+        seed: Model seed.
+        trainings: By state: original, memorised, frozen. Cells may share the last.
+        techniques: The job that has the result of a technique.
+        explanations: The same for explanations.
+        parts: What those need beside the trainings.
+        snapshots: The weights of the models on their way.
+        checkpoints: Cells by epoch. The last is the end of the training, so its jobs are the
+            cell's own, as far as it has them.
+        front: Columns that name the cell in tables, beside the seed.
+    """
 
     seed: int
     trainings: dict[str, Job]
-    """By state: original, memorised."""
     techniques: dict[str, Job]
-    """The job that has the result of a technique."""
     explanations: dict[str, Job]
     parts: tuple[Job, ...] = ()
-    """What those need."""
     snapshots: tuple[Job, ...] = ()
-    """The models on their way."""
-    checkpoints: dict[int, SeedJobs] = field(default_factory=dict)
-    """By epoch; the last ones are jobs of the seed itself, as far as it has them."""
+    checkpoints: dict[int, Cell] = field(default_factory=dict)
+    front: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def all(self) -> list[Job]:
-        """Those of the checkpoints too, in an order in which they could run."""
-        of_checkpoints = [job for one in self.checkpoints.values() for job in one.all]
-        results = (*self.techniques.values(), *self.explanations.values())
-        return [*self.trainings.values(), *self.parts, *results, *self.snapshots, *of_checkpoints]
+    def results(self) -> dict[str, Job]:
+        """Techniques and explanations."""
+        return self.techniques | self.explanations
 
 
 @dataclass(frozen=True)
-class RunPlan:
-    """All jobs of a run."""
+class Plan:
+    """All jobs of an experiment.
 
-    frozen: Job | None
-    seeds: tuple[SeedJobs, ...]
+    Attributes:
+        cells: What is computed.
+        splits: Half-splits, of which perhaps not all are needed; they are not among the `jobs`.
+    """
+
+    cells: tuple[Cell, ...]
     splits: tuple[Job, ...] = ()
-    """Half-splits, of which perhaps not all are needed; they are not among the `jobs`."""
+
+    @cached_property
+    def usual(self) -> list[Job]:
+        """All but those of checkpoints, in an order in which they could run."""
+        trainings = [job for cell in self.cells for job in cell.trainings.values()]
+        # All seeds share the frozen model. Names of result folders are a hash of this order.
+        trainings.sort(key=lambda job: (job.kind, job.identity["state"]) == ("train", "frozen"))
+        parts = [job for cell in self.cells for job in cell.parts]
+        results = [job for cell in self.cells for job in cell.results.values()]
+        return each_once([*trainings, *parts, *results])
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Each once, in an order in which they could run one after another."""
+        jobs = list(self.usual)
+        for cell in self.cells:
+            jobs += cell.snapshots
+            for at in cell.checkpoints.values():
+                jobs += [*at.parts, *at.results.values()]
+        return each_once(jobs)
 
     @property
-    def jobs(self) -> list[Job]:
-        """In an order in which they could run one after another."""
-        trainings = [job for s in self.seeds for job in s.trainings.values()]
-        frozen = [] if self.frozen is None else [self.frozen]
-        # Seeds share the states of the frozen model.
-        parts = {job.key: job for s in self.seeds for job in s.parts}
-        results = [
-            job for s in self.seeds for job in (*s.techniques.values(), *s.explanations.values())
-        ]
-        jobs = [*trainings, *frozen, *parts.values(), *results]
-        there = {job.key for job in jobs}
-        more = {job.key: job for s in self.seeds for job in s.all if job.key not in there}
-        return [*jobs, *more.values()]
+    def of_checkpoints(self) -> list[Job]:
+        """The jobs that there would not be without checkpoints."""
+        return self.jobs[len(self.usual) :]
+
+
+def each_once(jobs: Iterable[Job]) -> list[Job]:
+    """The first of all jobs that compute the same."""
+    found: dict[Artefact, Job] = {}
+    for job in jobs:
+        found.setdefault(job.artefact, job)
+    return list(found.values())
 
 
 def model_job(config: Model, source: ModelSource) -> Job:
@@ -112,7 +135,7 @@ def model_job(config: Model, source: ModelSource) -> Job:
 
 @dataclass(frozen=True)
 class Planner:
-    """What all jobs on one data set and one pre-trained model have in common.
+    """Makes the jobs on one data set and one pre-trained model.
 
     Attributes:
         data: The prepared examples.
@@ -145,47 +168,92 @@ class Planner:
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self.job("train", title, {**identity, **self.trains}, {})
+        return self.job("train", title, {**identity, **self.trains})
 
-    def seed_jobs(
+    def cell(
         self,
         techniques: Sequence[Technique],
         explanations: Sequence[Technique],
         seed: int,
-        models: dict[str, Artefact],
+        trainings: dict[str, Job],
         of: str = "",
-        trainings: dict[str, Job] | None = None,
-    ) -> SeedJobs:
-        """Techniques and explanations of one model seed.
+        front: dict[str, Any] | None = None,
+    ) -> Cell:
+        """Techniques and explanations that look at one set of models.
 
         Args:
             techniques: To apply.
             explanations: To compute.
             seed: Model seed.
-            models: Trained models by role; others are `given`.
+            trainings: The jobs that train the models, by state; others are `given`.
             of: Added to titles.
-            trainings: Jobs that train the models.
+            front: See `Cell`.
         """
-        parts: dict[str, Job] = {}
-        results: dict[str, Job] = {}
+        models = {state: job.artefact for state, job in trainings.items()}
+        if "memorised" in models:
+            models["near_ceiling"] = models["memorised"]
+        results, parts = {}, []
         for technique in (*techniques, *explanations):
-            result, needed = self.apply(technique, seed, models, of)
-            place = place_of(technique.name)
-            if place is not None:  # only this process knows it by name
-                result = replace(result, where={**result.where, "technique": place})
-                needed = [replace(job, where={**job.where, "technique": place}) for job in needed]
-            results[technique.name] = result
-            parts |= {job.key: job for job in needed}
-        return SeedJobs(
+            results[technique.name], needed = self.apply(technique, seed, models, of)
+            parts += needed
+        return Cell(
             seed,
-            trainings or {},
+            trainings,
             {one.name: results[one.name] for one in techniques},
             {one.name: results[one.name] for one in explanations},
-            tuple(parts.values()),
+            tuple(each_once(parts)),
+            front=front or {},
         )
 
+    def control_cell(
+        self,
+        techniques: Sequence[Technique],
+        hidden: tuple[int, ...],
+        seed: int,
+        auxiliary: Artefact,
+        config: Control,
+        of: str = "",
+        size: float = 1.0,
+        front: dict[str, Any] | None = None,
+    ) -> Cell:
+        """A model that could memorise in some layers only, and the techniques that look at it.
+
+        Args:
+            techniques: To apply.
+            hidden: The layers.
+            seed: Model seed.
+            auxiliary: Data of the auxiliary task.
+            config: Settings of the control setup.
+            of: Added to titles.
+            size: Cost of a pass of both tasks' data, in passes of the main task's.
+            front: See `Cell`.
+        """
+
+        def train(state: str, seed: int, title: str, twin: Job | None = None) -> Job:
+            identity = {
+                "state": state,
+                "layers": [] if state == "frozen" else list(hidden),
+                "seed": seed,
+                "revision": CONTROL_REVISION,
+                "control": config.model_dump(),
+                **self.trains,
+            }
+            needs = {"auxiliary": auxiliary}
+            if twin is not None:
+                needs["memorised"] = twin.artefact
+            passes = size * costs.passes("control", identity, self.n_layers)
+            return self.job("control", title, identity, needs, passes=passes)
+
+        memorised = train("memorised", seed, f"θ_M{of}")
+        trainings = {
+            "memorised": memorised,
+            "original": train("original", seed, f"θ_O{of}", memorised),
+            "frozen": train("frozen", FROZEN_SEED, f"frozen reference{self.shared_label}"),
+        }
+        return self.cell(techniques, (), seed, trainings, of, front)
+
     def apply(
-        self, technique: Technique, seed: int, models: dict[str, Artefact], of: str = ""
+        self, technique: Technique, seed: int, models: Mapping[str, Artefact], of: str = ""
     ) -> tuple[Job, list[Job]]:
         """The job that has the result of a technique or an explanation, and those that it needs."""
         name, parts = technique.name, []
@@ -199,6 +267,7 @@ class Planner:
                 needs[need] = parts[-1].artefact
         # States come from jobs of their own, whose keys stand for the models behind them.
         roles = tuple(need for need in technique.needed if ":" not in need)
+        place = place_of(name)
         identity: dict[str, Any] = {
             "technique": name,
             "revision": technique.revision,
@@ -216,50 +285,44 @@ class Planner:
         if not technique.windowed:
             kind = "localise" if technique.kind == "technique" else "explain"
             title = f"{name.replace('_', ' ')}{of}"
-            return self.job(kind, title, whole, needs, roles, passes=cost), parts
+            return self.job(kind, title, whole, needs, roles, passes=cost, place=place), parts
+        group = f"{name}{of}"
         windows = {
-            f"window:{window.first}-{window.last}": self.job(
+            window: self.job(
                 "window",
-                f"{name}{of}, {_in_words(window)}",
+                f"{group}, {_in_words(window)}",
                 {**identity, "window": list(window), **self.trains},
                 needs,
                 roles,
-                group=f"{name}{of}",
-                passes=technique.window_cost(self.n_layers, window),
+                group,
+                technique.window_cost(self.n_layers, window),
+                place,
             )
             for window in chosen_windows(self.n_layers, self.windows.sizes)
         }
         # By first layer, so that a process goes up through the layers with its stored states.
-        parts += sorted(
-            windows.values(),
-            key=lambda job: (job.identity["window"][0], -job.identity["window"][1]),
-        )
-        found = {role: job.artefact for role, job in windows.items()}
-        title, group = f"{name}{of}, all windows", f"{name}{of}"
-        return self.job("localise", title, whole, found, group=group, passes=cost), parts
+        parts += [windows[w] for w in sorted(windows, key=lambda w: (w.first, -w.last))]
+        found = {f"window:{w.first}-{w.last}": job.artefact for w, job in windows.items()}
+        title = f"{group}, all windows"
+        return self.job("localise", title, whole, found, (), group, cost, place), parts
 
     def splits(self, config: Generalisation) -> tuple[Job, ...]:
         """Models of random halves of the data."""
         # Models that need larger steps than the paper's to learn at all need them here too.
         rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
-        training = self.training.replace(epochs=config.epochs, learning_rate=rate)
+        training = self.training.replace(epochs=config.epochs, learning_rate=rate).model_dump()
+        common = {"seed": SPLIT_SEED, "revision": SPLIT_REVISION, "training": training}
         return tuple(
             self.job(
                 "split",
                 f"generalisation, half-split {split + 1}",
-                {
-                    "split": split,
-                    "seed": SPLIT_SEED,
-                    "revision": SPLIT_REVISION,
-                    "training": training.model_dump(),
-                },
-                {},
+                {"split": split, **common},
                 group="generalisation",
             )
             for split in range(config.splits)
         )
 
-    def _states(self, role: str, models: dict[str, Artefact], of: str) -> Job:
+    def _states(self, role: str, models: Mapping[str, Artefact], of: str) -> Job:
         swapped = role in SWAPPED_HALVES
         roles = ("memorised", "original") if swapped else (role,)
         needs = {name: models[name] for name in roles if name in models}
@@ -290,31 +353,32 @@ class Planner:
         }
 
     @cached_property
-    def _wheres(self) -> dict[tuple[str, ...], dict[str, Any]]:
-        """What jobs say in `where`, by the given models they look at."""
+    def _wheres(self) -> dict[Any, dict[str, Any]]:
         return {}
 
-    def _where(self, given: tuple[str, ...]) -> dict[str, Any]:
-        if given not in self._wheres:
-            self._wheres[given] = {
+    def _where(self, given: tuple[str, ...], place: str | None) -> dict[str, Any]:
+        """What jobs say in `where`, by the given models they look at and their technique."""
+        if (given, place) not in self._wheres:
+            self._wheres[given, place] = {
                 **self.where,
                 "source": asdict(self.source),
                 "trust_remote_code": self.model.trust_remote_code,
                 "models": {role: asdict(self.given[role]) for role in given},
                 "layers": self.n_layers,
+                **({} if place is None else {"technique": place}),
             }
-        return self._wheres[given]
+        return self._wheres[given, place]
 
     def job(
         self,
         kind: str,
         title: str,
         identity: dict[str, Any],
-        needs: Mapping[str, Artefact],
+        needs: Mapping[str, Artefact] | None = None,
         roles: tuple[str, ...] = (),
         group: str | None = None,
-        size: float = 1.0,
         passes: float | None = None,
+        place: str | None = None,
     ) -> Job:
         """A job on these data and this model.
 
@@ -325,9 +389,10 @@ class Planner:
             needs: What it reads beside the data.
             roles: The given models it looks at.
             group: Of jobs that are shown together.
-            size: What goes through the model, in data sets.
-            passes: Forward passes of it that take as long as the job; None: as usual for its kind.
+            passes: Forward passes of the data that take as long; None: as usual for its kind.
+            place: Where other processes find its technique, if only this one knows it by name.
         """
+        needs = needs or {}
         if passes is None:
             passes = costs.passes(kind, identity, self.n_layers)
         given = tuple(role for role in roles if role in self.given)
@@ -341,8 +406,8 @@ class Planner:
             f"{title}{self.label}",
             {**common, **identity},
             {"data": self.data, **needs},
-            self._where(given),
-            passes * size * self.pass_cost,
+            self._where(given, place),
+            passes * self.pass_cost,
             group and f"{group}{self.label}",
         )
 
@@ -358,7 +423,7 @@ def plan_run(
     pass_cost: float = 1.0,
     at_checkpoints: tuple[Sequence[Technique], Sequence[Technique]] = ((), ()),
     trained: Callable[[Artefact], bool] = lambda _: False,
-) -> RunPlan:
+) -> Plan:
     """Describe everything that a run computes.
 
     Args:
@@ -386,25 +451,21 @@ def plan_run(
     )
     techniques, _ = make_usable(config.techniques)
     frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
-    seeds = []
+    cells = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
-        original = planner.train("original", seed, f"θ_O: train on original labels{of}")
-        memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
-        models = {
-            "original": original.artefact,
-            "memorised": memorised.artefact,
-            "near_ceiling": memorised.artefact,
-            "frozen": frozen.artefact,
+        trainings = {
+            "original": planner.train("original", seed, f"θ_O: train on original labels{of}"),
+            "memorised": planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}"),
+            "frozen": frozen,
         }
-        trainings = {"original": original, "memorised": memorised}
-        jobs = planner.seed_jobs(techniques, explanations, seed, models, of, trainings)
+        cell = planner.cell(techniques, explanations, seed, trainings, of)
         if config.checkpoints is not None:
             epochs = config.checkpoint_epochs
-            jobs = _with_checkpoints(planner, jobs, epochs, *at_checkpoints, of, trained)
-        seeds.append(jobs)
+            cell = _with_checkpoints(planner, cell, epochs, *at_checkpoints, of, trained)
+        cells.append(cell)
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
-    return RunPlan(frozen, tuple(seeds), splits)
+    return Plan(tuple(cells), splits)
 
 
 def snapshots_of(training: Job, epochs: Sequence[int]) -> Job:
@@ -431,156 +492,32 @@ def file_of(epoch: int) -> str:
 
 def _with_checkpoints(
     planner: Planner,
-    jobs: SeedJobs,
+    cell: Cell,
     epochs: Sequence[int],
     techniques: Sequence[Technique],
     explanations: Sequence[Technique],
     of: str,
     trained: Callable[[Artefact], bool],
-) -> SeedJobs:
-    """The jobs of a seed, and those of its checkpoints; the last is the end of the training."""
-    trainings, snapshots = {}, {}
+) -> Cell:
+    """A cell, and those of its checkpoints; the last is the end of the training."""
+    trainings, snapshots = dict(cell.trainings), {}
     before = [epoch for epoch in epochs if epoch < planner.training.epochs]
-    for state, job in jobs.trainings.items():
-        trainings[state] = job
-        if before:
-            later = snapshots_of(job, before)
-            if not trained(job.artefact):
-                later = replace(later, cost=NEXT_TO_NOTHING * later.cost)
-            trainings[state] = replace(job, where={**job.where, "snapshots": before})
-            snapshots[state] = later
-    end = {state: job.artefact for state, job in trainings.items()}
-    on_the_way = {state: job.artefact for state, job in snapshots.items()}
+    for state in ("original", "memorised") if before else ():
+        job = trainings[state]
+        trainings[state] = replace(job, where={**job.where, "snapshots": before})
+        snapshots[state] = snapshots_of(job, before)
+        if not trained(job.artefact):
+            snapshots[state] = replace(snapshots[state], cost=NEXT_TO_NOTHING * job.cost)
     checkpoints = {}
     for epoch in epochs:
-        early = epoch in before
-        # The last one is planned like any run, so it is the same jobs.
-        at = replace(planner, epoch=epoch) if early else planner
-        title = f"{of}, epoch {epoch}" if early else of
-        models = on_the_way if early else end
-        checkpoints[epoch] = at.seed_jobs(techniques, explanations, jobs.seed, models, title)
+        if epoch in before:
+            at, models, title = replace(planner, epoch=epoch), snapshots, f"{of}, epoch {epoch}"
+        else:  # planned like any run, so it is the same jobs
+            at, models, title = planner, trainings, of
+        checkpoints[epoch] = at.cell(techniques, explanations, cell.seed, models, title)
     return replace(
-        jobs, trainings=trainings, snapshots=tuple(snapshots.values()), checkpoints=checkpoints
+        cell, trainings=trainings, snapshots=tuple(snapshots.values()), checkpoints=checkpoints
     )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One control model with what looks at it.
-
-    Attributes:
-        model: Name of the model.
-        n_layers: Its depth.
-        task: Name of the main task.
-        hidden: The layers that the main task may change.
-        jobs: `trainings` has memorised, original and frozen (shared by all cells of a task).
-    """
-
-    model: str
-    n_layers: int
-    task: str
-    hidden: tuple[int, ...]
-    jobs: SeedJobs
-
-    @property
-    def seed(self) -> int:
-        """Model seed."""
-        return self.jobs.seed
-
-
-@dataclass(frozen=True)
-class ControlPlanner:
-    """Plans the cells of one model and one task.
-
-    Attributes:
-        planner: Of the model and the main task.
-        auxiliary: Data of the auxiliary task.
-        config: Settings of the control setup.
-        names: Model and task, for people.
-    """
-
-    planner: Planner
-    auxiliary: Artefact
-    config: Control
-    names: tuple[str, str]
-
-    def cell(
-        self,
-        techniques: Sequence[Technique],
-        hidden: tuple[int, ...],
-        seed: int,
-        of: str,
-        passes: float,
-    ) -> Cell:
-        """All jobs of one set of layers.
-
-        Args:
-            techniques: To apply.
-            hidden: The layers.
-            seed: Model seed.
-            of: Added to titles.
-            passes: Cost of a pass of both tasks' data, in passes of the main task's.
-        """
-        title = f"frozen reference{self.planner.shared_label or f' ({self.names[1]})'}"
-        frozen = self._train("frozen", (), FROZEN_SEED, title, passes)
-        memorised = self._train("memorised", hidden, seed, f"θ_M{of}", passes)
-        original = self._train("original", hidden, seed, f"θ_O{of}", passes, memorised)
-        trainings = {"memorised": memorised, "original": original, "frozen": frozen}
-        models = {role: job.artefact for role, job in trainings.items()}
-        models["near_ceiling"] = memorised.artefact
-        jobs = self.planner.seed_jobs(techniques, (), seed, models, of, trainings)
-        return Cell(self.names[0], self.planner.n_layers, self.names[1], hidden, jobs)
-
-    def _train(
-        self,
-        state: str,
-        hidden: tuple[int, ...],
-        seed: int,
-        title: str,
-        passes: float,
-        twin: Job | None = None,
-    ) -> Job:
-        needs = {"auxiliary": self.auxiliary}
-        if twin is not None:
-            needs["memorised"] = twin.artefact
-        identity = {
-            "state": state,
-            "layers": list(hidden),
-            "seed": seed,
-            "revision": CONTROL_REVISION,
-            "control": self.config.model_dump(),
-            **self.planner.trains,
-        }
-        return self.planner.job("control", title, identity, needs, size=passes)
-
-
-def all_jobs(cells: Sequence[Cell]) -> list[Job]:
-    """Every job once, in an order in which they could run one after another."""
-    jobs = [cell.jobs for cell in cells]
-    trainings = [job for of_cell in jobs for job in of_cell.trainings.values()]
-    parts = [job for of_cell in jobs for job in of_cell.parts]
-    results = [job for of_cell in jobs for job in of_cell.techniques.values()]
-    return list({job.key: job for job in (*trainings, *parts, *results)}.values())
-
-
-def title_of(model: str | None, task: str, hidden: tuple[int, ...], seed: int | None) -> str:
-    """` (questions, layers 1+2)`: what distinguishes a cell."""
-    parts = [model, task, f"layers {hidden_name(hidden)}", None if seed is None else f"seed {seed}"]
-    return f" ({', '.join(part for part in parts if part)})"
-
-
-def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
-    """How fast the model of a job is on this machine, and how long texts of data are for it."""
-    training = {name: like.identity["training"][name] for name in ("max_tokens", "dtype")}
-    identity = {
-        "model": like.identity["model"],
-        "training": training,
-        "host": socket.gethostname(),
-        "revision": SPEED_REVISION,
-    }
-    needs = {f"data {number}": one for number, one in enumerate(dict.fromkeys(data), 1)}
-    where = {**like.where, "device": pick_device(like.where["device"])}
-    return Job("speed", "measure the model", identity, needs, where)
 
 
 def _in_words(window: Window) -> str:

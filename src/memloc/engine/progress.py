@@ -1,30 +1,23 @@
 """How far the work is: one counter, which everything that shows it reads.
 
 The loop tells `Progress` what becomes of jobs. Views read it: the table in a terminal, lines in a
-log, the file for `memloc status`, a tracker. What a job takes is learned from those that have
-finished or are under way: seconds per cost, for the same technique on the same model and data if
-there are any, else for the same technique, else for all jobs. Every message costs the same however
-many jobs there are.
+log, the file for `memloc status`, a tracker. How long jobs take is learned from those that have
+finished or are under way. Every message costs the same however many jobs there are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
-from memloc.engine.job import Job
-from memloc.text import clock, counted, duration, one_line
-
-if TYPE_CHECKING:
-    from memloc.engine.loop import Failure
+from memloc.engine.job import Artefact, Failure, Job
+from memloc.text import duration, one_line
 
 KIND_WORDS = {
     "model": "look at a model",
@@ -49,13 +42,9 @@ MEMORY = 60.0
 """Seconds over which the number of jobs at once is averaged."""
 TOLD_FAILURES = 5
 """Failures for one and the same reason that are told one by one."""
-SHORTEST, LONGEST = 15.0, 600.0
-"""Seconds between two lines in a log: at first, and after hours."""
-
 NAMED = ("snapshots", "technique", "role", "state")
 """What tells jobs of one kind apart that take different times per cost."""
 
-Artefact = tuple[str, str]
 Sort = tuple[str, str, bool]
 Setup = tuple[Sort, str, str]
 
@@ -87,16 +76,10 @@ def setup_of(kind: str, inputs: Mapping[str, Any]) -> Setup:
 
 
 class Rates:
-    """Seconds per cost, as measured.
+    """Seconds per cost, as measured: in all, by technique, by model too, and by data too."""
 
-    Args:
-        known: What is known already.
-    """
-
-    def __init__(self, known: Rates | None = None) -> None:
+    def __init__(self) -> None:
         self.sums: dict[object, tuple[float, float]] = {}
-        if known is not None:
-            self.sums |= known.sums
 
     def learn(self, setup: Setup, cost: float, seconds: float) -> None:
         """Work of this cost took so long."""
@@ -105,39 +88,21 @@ class Rates:
             self.sums[level] = before[0] + seconds, before[1] + cost
 
     def of(self, setup: Setup) -> float:
-        """Seconds per cost; 1 if nothing is known."""
+        """Seconds per cost, of the most similar jobs that were measured; 1 if there are none."""
         for level in (setup, setup[:2], setup[0], None):
-            seconds, cost = self.sums.get(level, (0.0, 0.0))
-            if cost > 0:
+            if self.knows(level):
+                seconds, cost = self.sums[level]
                 return seconds / cost
         return 1.0
 
-    def of_model(self, setup: Setup) -> float | None:
-        """Seconds per cost, if the like of it was measured with the same model."""
-        return self.of(setup) if self.sums.get(setup[:2], (0.0, 0.0))[1] > 0 else None
-
-    def knows(self, setup: Setup) -> bool:
-        """Whether the like of it was measured at all."""
-        return setup[0] in self.sums
+    def knows(self, level: object) -> bool:
+        """Whether jobs of a technique, or of a technique with a model, were measured."""
+        return self.sums.get(level, (0.0, 0.0))[1] > 0
 
 
-@dataclass(frozen=True)
-class Left:
-    """The time left.
-
-    Attributes:
-        seconds: None as long as nobody can know.
-        rough: Whether most of it is jobs of which none has been measured yet.
-    """
-
-    seconds: float | None
-    rough: bool = False
-
-    def __str__(self) -> str:
-        """For people."""
-        if self.seconds is None:
-            return "estimating the time left"
-        return f"{'roughly' if self.rough else 'about'} {duration(self.seconds)} left"
+def time_left(seconds: float | None) -> str:
+    """For people; None: nobody can know yet."""
+    return "estimating the time left" if seconds is None else f"about {duration(seconds)} left"
 
 
 @dataclass
@@ -147,24 +112,6 @@ class Running:
     job: Job
     since: float
     fraction: float = 0.0
-    first: tuple[float, float] | None = None
-    """When it first said how far it is, and how far that was: it has loaded everything by then."""
-
-    def speed(self, now: float) -> tuple[float, float] | None:
-        """The cost of what it has done since then, and the seconds that took, if that is enough."""
-        if self.first is None or self.fraction - self.first[1] < LEAST_FRACTION:
-            return None
-        return (self.fraction - self.first[1]) * self.job.cost, now - self.first[0]
-
-
-@dataclass
-class FailedAlike:
-    """Jobs that failed for one reason; `title` and `log` are of the first."""
-
-    title: str
-    reason: str
-    log: str | None
-    jobs: int = 0
 
 
 class View:
@@ -194,7 +141,7 @@ class Progress:
     """What became of jobs, as it goes on.
 
     Args:
-        views: Are told everything.
+        views: Are told everything; without any, nothing is shown.
         now: A clock.
     """
 
@@ -202,12 +149,12 @@ class Progress:
         self.views, self.now = list(views), now
         self.lock = threading.RLock()
         self.began = now()
-        self.jobs: dict[Artefact, Job] = {}
         self.states: dict[Artefact, str] = {}
         self.setups: dict[Artefact, Setup] = {}
         self.counts: dict[str, Counter[str]] = {}
+        """By kind and state."""
         self.running: dict[Artefact, Running] = {}
-        self.failures: dict[str, FailedAlike] = {}
+        self.failures: defaultdict[str, list[Failure]] = defaultdict(list)
         """By reason."""
         self.workers = ""
         """What the executor says about its workers, if that is not clear from running jobs."""
@@ -239,12 +186,11 @@ class Progress:
             finished: What is in the store already; it counts as done.
         """
         with self.lock:
-            if not self.jobs:
+            if not self.states:
                 self.began = self.changed = self.now()
-            for job in finished:
-                self._becomes(job, "done")
-            for job in jobs:
-                self._becomes(job, "waiting")
+            for state, those in (("done", finished), ("waiting", jobs)):
+                for job in those:
+                    self._becomes(job, state)
         self._tell_views("begin")
         ended = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
@@ -269,9 +215,13 @@ class Progress:
         for view in self.views:
             getattr(view, what)(self)
 
+    # --- what the loop tells ---
+
     def start(self, job: Job) -> None:
-        """A job begins, perhaps not for the first time."""
+        """A job runs, perhaps not for the first time."""
         with self.lock:
+            if job.artefact in self.running:
+                return
             self._becomes(job, "running")
             self.running[job.artefact] = Running(job, self.now())
         self._event("running", job)
@@ -282,11 +232,12 @@ class Progress:
             found = self.running.get(job.artefact)
             if found is not None:
                 found.fraction = fraction
-                found.first = found.first or (self.now(), fraction)
 
     def wait(self, job: Job) -> None:
-        """A job that had begun waits again, because its worker or its input was lost."""
+        """A job waits again, because its worker, its input or its result was lost."""
         with self.lock:
+            if self.states.get(job.artefact) == "waiting":
+                return
             self._becomes(job, "waiting")
         self._event("waiting", job)
 
@@ -303,11 +254,8 @@ class Progress:
         """A job cannot be computed; many failures for one reason are told only a few times."""
         with self.lock:
             self._becomes(job, "failed")
-            alike = self.failures.setdefault(
-                failure.reason, FailedAlike(job.title, failure.reason, failure.log)
-            )
-            alike.jobs += 1
-            times = alike.jobs
+            self.failures[failure.reason].append(failure)
+            times = len(self.failures[failure.reason])
         self._event("failed", job, str(failure) if times <= TOLD_FAILURES else "")
         if times == TOLD_FAILURES:
             self.note("further failures for this reason are only counted")
@@ -331,7 +279,6 @@ class Progress:
         counts = self.counts.setdefault(job.kind, Counter())
         before = self.states.get(job.artefact)
         if before is None:
-            self.jobs[job.artefact] = job
             self.setups[job.artefact] = setup_of(job.kind, job.inputs)
             self.cost += job.cost * (state in TODO)
         else:
@@ -349,6 +296,8 @@ class Progress:
         self.busy = kept * self.busy + (1 - kept) * len(self.running)
         self.weight = kept * self.weight + 1 - kept
         self.changed = self.now()
+
+    # --- what views read ---
 
     @property
     def sums(self) -> Counter[str]:
@@ -368,23 +317,22 @@ class Progress:
             todo -= sum(one.fraction * one.job.cost for one in self.running.values())
         return min(1.0, max(0.0, 1 - todo / self.cost)) if self.cost else 1.0
 
-    def left(self) -> Left:
-        """The time left, with as many jobs at once as of late."""
+    def left(self) -> float | None:
+        """Seconds left, with as many jobs at once as of late; None as long as nobody can know."""
+        rates = Rates()
         with self.lock:
             self._average()
-            rates, todo = Rates(self.rates), self.todo.copy()
+            rates.sums |= self.rates.sums
+            todo = self.todo.copy()
             for one in self.running.values():
-                setup = self.setups[one.job.artefact]
-                todo[setup] -= one.fraction * one.job.cost
-                if (speed := one.speed(self.now())) is not None:
-                    rates.learn(setup, *speed)
+                setup, done = self.setups[one.job.artefact], one.fraction * one.job.cost
+                todo[setup] -= done
+                if one.fraction > LEAST_FRACTION:
+                    rates.learn(setup, done, self.now() - one.since)
             at_once = max(1.0, self.busy / self.weight if self.weight else 0.0)
         if self.elapsed < ESTIMATE_AFTER or not rates.sums:
-            return Left(None)
-        work = {setup: cost * rates.of(setup) for setup, cost in todo.items() if cost > 0}
-        unknown = sum(seconds for setup, seconds in work.items() if not rates.knows(setup))
-        total = sum(work.values())
-        return Left(total / at_once, unknown > total / 2)
+            return None
+        return sum(cost * rates.of(setup) for setup, cost in todo.items() if cost > 0) / at_once
 
     def summary(self, *states: str) -> str:
         """`1,234 of 30,000 done, 2 running, 3 failed, 1 left out`."""
@@ -394,67 +342,8 @@ class Progress:
 
     def last_words(self) -> str:
         """What became of all of it."""
-        sums = self.sums
         words = f"{self.summary('failed', 'left out')} in {duration(self.elapsed)}"
-        if sums["waiting"]:
+        if self.sums["waiting"]:
             return f"stopped: {words}"
-        again = "; running again tries what failed once more" if sums["failed"] else ""
+        again = "; running again tries what failed once more" if self.failures else ""
         return f"end: {words}{again}"
-
-
-class Silent(Progress):
-    """Shows nothing."""
-
-
-class LogLines(View):
-    """Lines with clock time and elapsed time, where there is no terminal.
-
-    Args:
-        stream: By default standard error.
-        jobs: Whether every job that begins has a line, as in the logs of workers.
-    """
-
-    def __init__(self, stream: IO[str] | None = None, jobs: bool = False) -> None:
-        self.stream, self.jobs = stream, jobs
-        self.last = 0.0
-
-    def begin(self, progress: Progress) -> None:
-        """What is to be done."""
-        kinds = {k: progress.counts[k].total() for k in in_order(progress.counts)}
-        parts = ", ".join(f"{n:,} × {kind_in_words(kind)}" for kind, n in kinds.items())
-        self._write(progress, f"begin: {counted(sum(kinds.values()), 'job')} ({parts})")
-
-    def tick(self, progress: Progress) -> None:
-        """How far it is, often at first and rarely after hours."""
-        pause = max(SHORTEST, min(LONGEST, progress.elapsed / 30))
-        if progress.elapsed - self.last >= pause:
-            self._write(progress, self.line(progress))
-
-    def line(self, progress: Progress) -> str:
-        """How far it is, and what is being worked on."""
-        with progress.lock:
-            counts = progress.counts
-            kinds = [kind for kind in in_order(counts) if counts[kind]["running"]]
-            now = [
-                f"{kind_in_words(kind)} {counts[kind]['done']:,}/{counts[kind].total():,}"
-                for kind in kinds
-            ]
-            at = f" ({', '.join(now)})" if now and len(counts) > 1 else ""
-            return f"{progress.summary(*STATES[1:4])}, {progress.left()}{at}"
-
-    def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
-        """Notes and failures, at once."""
-        if text:
-            self._write(progress, f"note: {text}" if what == "note" else text)
-        elif self.jobs and what == "running" and job is not None:
-            self._write(progress, f"start: {job.title}")
-
-    def end(self, progress: Progress) -> None:
-        """What became of it."""
-        self._write(progress, progress.last_words())
-
-    def _write(self, progress: Progress, text: str) -> None:
-        self.last = progress.elapsed
-        now = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
-        line = f"{now} [{clock(progress.elapsed)}] {text}"
-        print(line, file=self.stream or sys.stderr, flush=True)

@@ -8,38 +8,33 @@ the file it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from memloc.config import (
-    MOST_EPOCHS,
-    ControlRun,
-    Data,
-    Execution,
-    Model,
-    Run,
-    Settings,
-    leaves,
-    merge,
-)
+import yaml
+from pydantic import AfterValidator, Field
+
+from memloc.config import ControlRun, Data, Execution, Run, Settings, leaves, merge
 from memloc.data.load import is_downloaded, named_tasks
-from memloc.engine import settings_file
-from memloc.engine.complete import as_mapping, complete_control, complete_run, merge_given
+from memloc.engine.complete import (
+    as_mapping,
+    complete_control,
+    complete_run,
+    merge_given,
+    parse_yaml,
+)
 from memloc.engine.progress import KIND_WORDS
 from memloc.errors import ConfigError, MemlocError, nearest
 from memloc.models.names import KNOWN_MODELS
-from memloc.techniques import make, names
+from memloc.techniques import names
 
 Tree = dict[str, Any]
-CELLS = tuple(name for name in Run.model_fields if name not in ("model", "device"))
-"""What a file, a grid or an exception can say about its cells, beside settings of techniques."""
 SHARED = ("data", "training", "windows")
 """What the control benchmark takes from the sweep."""
-WRITTEN = "written"
-"""Key under which an entry keeps what its model or task is called in the file."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +55,6 @@ class Sweep:
     control: ControlRun | None
     execution: Execution
 
-    def replace_execution(self, **values: Any) -> Sweep:
-        """The same elsewhere; ``None`` means 'leave as it is'."""
-        execution = self.execution.replace(**values)
-        cells = tuple(
-            replace(cell, config=cell.config.replace(device=execution.device))
-            for cell in self.cells
-        )
-        control = self.control and self.control.replace(device=execution.device)
-        return replace(self, execution=execution, cells=cells, control=control)
-
     def resolved(self) -> str:
         """As an experiment file that leaves nothing open: every cell is a grid."""
         found: Tree = {"name": self.name}
@@ -80,25 +65,81 @@ class Sweep:
         if self.control is not None:
             found["control"] = _dump(self.control)
         found["execution"] = self.execution.model_dump(mode="json", exclude_none=True)
-        return settings_file.write(found)
+        return yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _dump(settings: Settings) -> Tree:
     return settings.model_dump(mode="json", exclude={"device"}, exclude_none=True)
 
 
-def read_sweep(path: Path, data_dir: Path | None = None) -> Sweep:
-    """An experiment from a file.
+# --- what a file can say -----------------------------------------------------------------------
 
-    Args:
-        path: The file.
-        data_dir: Folder with local copies of tasks, whatever the file says.
 
-    Raises:
-        ConfigError: If the file is missing, or makes no sense.
-    """
-    text = settings_file.read_text(path)
-    return parse_sweep(text, path.name, path.resolve().parent, path.stem, data_dir)
+def _check_name(name: str) -> str:
+    if re.fullmatch(r"\w[\w.-]{0,99}", name):
+        return name
+    raise ValueError(
+        "it has to be a word of letters, digits, '.', '_' and '-', as it names a folder; without "
+        "`name:`, that of the file is used"
+    )
+
+
+class _File(Settings):
+    """What a file says beside the settings of all its cells."""
+
+    name: Annotated[str, AfterValidator(_check_name)]
+    grids: tuple[Tree, ...] = Field(({},), min_length=1)
+    overrides: tuple[Tree, ...] = ()
+    control: Tree | None = None
+    execution: Execution = Execution()
+
+
+@dataclass(frozen=True)
+class _Override:
+    """Settings of the cells that have one of its models and one of its tasks; None: any."""
+
+    models: list[str] | None
+    tasks: list[str] | None
+    settings: Tree
+
+    def selects(self, model: str, task: str | None) -> bool:
+        """Whether it is about a cell; without a task, whether it is about a model everywhere."""
+        return (self.models is None or model in self.models) and (
+            self.tasks is None or task in self.tasks
+        )
+
+
+def _entries(value: Any, key: str) -> list[Tree]:
+    """The models or tasks of a part: names, or mappings that have one; one may stand for a list."""
+    name = {"models": "name", "tasks": "task"}[key]
+    values = value if isinstance(value, list) else [value]
+    found = [{name: entry} if isinstance(entry, str) else entry for entry in values]
+    for entry in found:
+        if not isinstance(entry, dict) or not isinstance(entry.get(name), str):
+            raise ConfigError(
+                f"{entry!r:.40} is neither a name nor a mapping with a {name}",
+                setting=key,
+                remedy="put a name such as no in quotes",
+            )
+    if not found:
+        raise ConfigError("nothing is named", setting=key)
+    return found
+
+
+def _check_part(said: Tree) -> Tree:
+    """What a file, a grid or an override says about its cells, with lists of models and tasks."""
+    lists: Tree = {key: _entries(said[key], key) for key in ("models", "tasks") if key in said}
+    settings = {str(key): value for key, value in said.items() if key not in lists}
+    for wrong in ("model.name", "data.task", "device"):
+        if wrong in dict(leaves(settings)):
+            raise ConfigError(
+                "it cannot be set here",
+                setting=wrong,
+                remedy="use models, tasks or execution.device of the file",
+            )
+    # Whether there are epochs enough for all checkpoints shows in the cells.
+    complete_run({k: v for k, v in settings.items() if k != "checkpoints"}, strict=False)
+    return {**settings, **lists}
 
 
 def parse_sweep(
@@ -111,14 +152,20 @@ def parse_sweep(
         file: What the file is called in complaints.
         base: Relative paths in the file start here.
         name: Of the sweep, if the file gives none.
-        data_dir: As for `read_sweep`.
+        data_dir: Folder with local copies of tasks, whatever the file says.
 
     Raises:
         ConfigError: If it makes no sense.
     """
-    top = settings_file.parse(text, file)
+    top = parse_yaml(text, file)
     try:
-        return _Reader(base, data_dir).sweep(top, name)
+        if not isinstance(top, dict):
+            raise ConfigError(
+                "it is not a mapping",
+                remedy="it needs at least `models:` and `tasks:`, as in `memloc sweep builtin "
+                "--show`",
+            )
+        return _Reader(base, data_dir).sweep({"name": name, **top})
     except MemlocError as error:
         # A file is a front end of its own: its settings are written as they are.
         raise ConfigError(f"{file}: {error}") from None
@@ -130,210 +177,55 @@ def _at(place: str) -> Iterator[None]:
     try:
         yield
     except MemlocError as error:
-        if error.setting is None:
-            error.setting = place or None
-        elif place:
-            error.below(place)
+        error.setting = f"{place}.{error.setting}" if error.setting else place
         raise
 
 
-@dataclass(frozen=True)
-class _Override:
-    """Settings of some cells; it wins over others if it names both models and tasks."""
-
-    place: str
-    models: tuple[str, ...] | None
-    tasks: tuple[str, ...] | None
-    changed: Tree
-
-    def selects(self, model: str, task: str | None) -> bool:
-        """Whether it is about a cell; without a task, whether it is about a model everywhere."""
-        return (self.models is None or model in self.models) and (
-            self.tasks is None or task in self.tasks
-        )
-
-    def check_selects(self, cells: Sequence[SweepCell]) -> None:
-        """It is about at least one cell, by every name it has."""
-        for key, said, there in (
-            ("models", self.models, dict.fromkeys(cell.model for cell in cells)),
-            ("tasks", self.tasks, dict.fromkeys(cell.task for cell in cells)),
-        ):
-            for name in said or ():
-                if name not in there:
-                    raise ConfigError(
-                        f"no cell has {name!r}",
-                        setting=f"{self.place}.{key}",
-                        remedy=nearest(name, there),
-                    )
-        if not any(self.selects(cell.model, cell.task) for cell in cells):
-            raise ConfigError(
-                "it is about no cell: its models and tasks are never together in a grid",
-                setting=self.place,
-            )
-
-
-def _apply(overrides: Sequence[_Override], settings: Tree, model: str, task: str | None) -> Tree:
-    """The settings of a cell, or of a model everywhere, with their exceptions."""
-    ours = [one for one in overrides if one.selects(model, task)]
-    specific = [one.models is not None and one.tasks is not None for one in ours]
-    for wanted in (False, True):
-        same = [one for one, both in zip(ours, specific, strict=True) if both == wanted]
-        said: dict[str, tuple[Any, _Override]] = {}
-        for override in same:
-            for key, value in leaves(override.changed):
-                before, other = said.setdefault(key, (value, override))
-                if before != value:
-                    cell = f"{model} on {task}" if task else model
-                    raise ConfigError(
-                        f"{other.place} and {override.place} contradict each other: {key} of "
-                        f"{cell} is {before!r} in one and {value!r} in the other",
-                        remedy="name models and tasks in the one that shall win",
-                    )
-            settings = merge_given(settings, override.changed)
-    return settings
+# --- from a file to cells ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads a file; relative paths in it start at `base`."""
+    """Makes the cells; relative paths in a file start at `base`."""
 
     base: Path
     data_dir: Path | None
 
-    def sweep(self, top: Any, usual_name: str) -> Sweep:
-        if not isinstance(top, dict):
-            raise ConfigError(
-                "it is not a mapping",
-                remedy="it needs at least `models:` and `tasks:`, as in `memloc sweep builtin "
-                "--show`",
+    def sweep(self, top: Tree) -> Sweep:
+        file = _File(**{key: top[key] for key in _File.model_fields if key in top})
+        kinds = ("default", *KIND_WORDS)
+        for kind in file.execution.ray.resources:
+            if kind not in kinds:
+                raise ConfigError(
+                    "there is no such kind of jobs",
+                    setting=f"execution.ray.resources.{kind}",
+                    remedy=nearest(kind, kinds),
+                )
+        defaults = _check_part({k: v for k, v in top.items() if k not in _File.model_fields})
+        grids, overrides = [], []
+        for number, said in enumerate(file.grids):
+            with _at(f"grids[{number}]"):
+                grids.append(merge_given(defaults, _check_part(said)))
+        for number, said in enumerate(file.overrides):
+            with _at(f"overrides[{number}]"):
+                changed = _check_part(said)
+            models, tasks = changed.pop("models", None), changed.pop("tasks", None)
+            overrides.append(
+                _Override(
+                    models and [one["name"] for one in models],
+                    tasks and [one["task"] for one in tasks],
+                    changed,
+                )
             )
-        above = ("name", "grids", "overrides", "control", "execution")
-        name = _checked_name(top.get("name", usual_name), "name" in top)
-        said = {key: value for key, value in top.items() if key not in above}
-        defaults = self.scope(said, "", more=above)
-        grids = [
-            merge_given(defaults, self.scope(grid, place))
-            for place, grid in _numbered(top, "grids")
-        ] or [defaults]
-        overrides = [self.override(one, place) for place, one in _numbered(top, "overrides")]
-        with _at("execution"):
-            execution = Execution(**_mapping(top.get("execution", {})))
-            kinds = ("default", *KIND_WORDS)
-            for kind in execution.ray.resources:
-                if kind not in kinds:
-                    raise ConfigError(
-                        "there is no such kind of jobs",
-                        setting=f"ray.resources.{kind}",
-                        remedy=nearest(kind, kinds),
-                    )
-        only_control = "control" in top and "grids" not in top and "tasks" not in top
-        cells = () if only_control else self.cells(grids, overrides, execution)
+        only_control = file.control and "grids" not in top and "tasks" not in defaults
+        cells = () if only_control else self.cells(grids, overrides)
         control = None
-        if "control" in top:
-            control = self.control(top["control"], defaults, grids, overrides)
-            control = control.replace(device=execution.device)
-        return Sweep(name, cells, control, execution)
+        if file.control is not None:
+            with _at("control"):
+                control = self.control(file.control, defaults, grids, overrides)
+        return Sweep(file.name, cells, control, file.execution)
 
-    def scope(self, said: Any, place: str, more: Sequence[str] = ()) -> Tree:
-        """What a file, a grid or an exception says; every setting is checked by itself."""
-        found: Tree = {}
-        with _at(place):
-            for key, value in _mapping(said).items():
-                found[key] = self.setting(key, value, more)
-        return found
-
-    def setting(self, key: str, value: Any, more: Sequence[str]) -> Any:
-        if key == "models":
-            return self.models(value)
-        if key == "tasks":
-            return [self.task(entry, at) for at, entry in _entries(value, "tasks")]
-        if key == "techniques":
-            chosen = as_mapping(value if isinstance(value, list | dict) else [value])
-            for name, settings in chosen.items():
-                make(name, settings)
-            return chosen
-        if key in (*names(), *names("explanation")):
-            with _at(key):
-                own = _mapping(value)
-            make(key, own)
-            return own
-        if key not in CELLS:
-            known = ("models", "tasks", *CELLS, *more, *names(), *names("explanation"))
-            raise ConfigError("there is no such setting", setting=key, remedy=nearest(key, known))
-        # One checkpoint per epoch at most: how many epochs there are shows in the cells.
-        room = {"training": {"epochs": MOST_EPOCHS}} if key == "checkpoints" else {}
-        Run(**{**room, key: value})
-        return self.placed(value) if key == "data" else value
-
-    def models(self, value: Any) -> list[Tree]:
-        return [self.model(entry, at) for at, entry in _entries(value, "models")]
-
-    def model(self, entry: Any, place: str) -> Tree:
-        with _at(place):
-            said = _named(entry, "name", Model)
-        name = said["name"]
-        local = name not in KNOWN_MODELS and (name[0] in "./~" or (self.base / name).is_dir())
-        return {**said, "name": self.path(name) if local else name, WRITTEN: name}
-
-    def task(self, entry: Any, place: str) -> Tree:
-        with _at(place):
-            said = _named(entry, "task", Data)
-        return {**self.placed(said), WRITTEN: said["task"]}
-
-    def placed(self, data: Any) -> Tree:
-        """The same with absolute paths."""
-        found = dict(data)
-        for key in ("validation", "data_dir"):
-            if found.get(key) is not None:
-                found[key] = self.path(str(found[key]))
-        if "task" in found:
-            found["task"] = self.placed_task(found["task"])
-        return found
-
-    def placed_task(self, name: str) -> str:
-        """A file's absolute path; other names as they are."""
-        is_file = len(Path(name).parts) > 1 or Path(name).suffix or (self.base / name).exists()
-        return self.path(name) if is_file and name not in named_tasks() else name
-
-    def path(self, name: str) -> str:
-        return str(self.base / Path(name).expanduser())
-
-    def override(self, said: Any, place: str) -> _Override:
-        """For which cells, and what."""
-        with _at(place):
-            tree = _mapping(said)
-            models, tasks = (
-                tuple(_checked_text(name, at) for at, name in _entries(tree[key], key))
-                if key in tree
-                else None
-                for key in ("models", "tasks")
-            )
-            if models is None and tasks is None:
-                raise ConfigError(
-                    "it does not say for which cells", remedy="add models, tasks or both"
-                )
-            model = _mapping(tree.get("model", {}))
-            with _at("model"):
-                if "name" in model:
-                    raise ConfigError("it cannot be changed here", setting="name")
-                Model(**model)
-            if "task" in _mapping(tree.get("data", {})):
-                raise ConfigError(
-                    "it cannot be changed here", setting="data.task", remedy="add a grid for it"
-                )
-        rest = {k: v for k, v in tree.items() if k not in ("models", "tasks", "model")}
-        changed = self.scope(rest, place, more=("model",))
-        if model:
-            changed["model"] = model
-        if not changed:
-            raise ConfigError(
-                "it changes nothing", setting=place, remedy="add training, data or other settings"
-            )
-        return _Override(place, models, tasks, changed)
-
-    def cells(
-        self, grids: Sequence[Tree], overrides: Sequence[_Override], execution: Execution
-    ) -> tuple[SweepCell, ...]:
+    def cells(self, grids: Sequence[Tree], overrides: Sequence[_Override]) -> tuple[SweepCell, ...]:
         found: dict[str, SweepCell] = {}
         for number, grid in enumerate(grids):
             for key in ("models", "tasks"):
@@ -341,125 +233,97 @@ class _Reader:
                     where = f"grids[{number}]" if len(grids) > 1 else "the experiment"
                     raise ConfigError(f"{where} names no {key}, so there is nothing to do")
             shared = {k: v for k, v in grid.items() if k not in ("models", "tasks")}
-            for model in grid["models"]:
-                for task in grid["tasks"]:
-                    names_ = model[WRITTEN], task[WRITTEN]
-                    data = merge(grid.get("data", {}), task)
-                    settings = _apply(overrides, {**shared, "model": model, "data": data}, *names_)
-                    settings["data"] = self.local_copies(_without_names(settings["data"]))
-                    settings["model"] = _without_names(settings["model"])
-                    settings["device"] = execution.device
-                    config = complete_run(settings, strict=False)
-                    found.setdefault(config.model_dump_json(), SweepCell(*names_, config))
+            for model, task in product(grid["models"], grid["tasks"]):
+                called = model["name"], task["task"]
+                settings = merge(shared, {"model": model, "data": task})
+                settings = self.with_overrides(settings, overrides, *called)
+                config = complete_run(settings, strict=False)
+                config = config.model_copy(update={"data": self.placed_data(config.data)})
+                found.setdefault(config.model_dump_json(), SweepCell(*called, config))
         cells = tuple(found.values())
-        for override in overrides:
-            override.check_selects(cells)
+        there = {
+            "models": dict.fromkeys(cell.model for cell in cells),
+            "tasks": dict.fromkeys(cell.task for cell in cells),
+        }
+        for number, one in enumerate(overrides):
+            for key, known in there.items():
+                for name in getattr(one, key) or ():
+                    if name not in known:
+                        raise ConfigError(
+                            f"no cell has {name!r}",
+                            setting=f"overrides[{number}].{key}",
+                            remedy=nearest(name, known),
+                        )
         return cells
 
-    def local_copies(self, data: Tree) -> Tree:
-        """Local copies are of downloaded tasks alone."""
-        if not is_downloaded(data["task"]):
-            return {**data, "data_dir": None}
-        return data if self.data_dir is None else {**data, "data_dir": self.data_dir}
+    def with_overrides(
+        self, settings: Tree, overrides: Sequence[_Override], model: str, task: str | None
+    ) -> Tree:
+        """The settings of a cell, or of a model everywhere; of two overrides, the later wins."""
+        for one in overrides:
+            if one.selects(model, task):
+                settings = merge_given(settings, one.settings)
+        return {**settings, "model": {**settings["model"], "name": self.placed_model(model)}}
 
     def control(
         self,
-        value: Any,
+        said: Tree,
         defaults: Tree,
         grids: Sequence[Tree],
         overrides: Sequence[_Override],
     ) -> ControlRun:
         """The control benchmark; models, data, training and techniques are those of the sweep."""
-        with _at("control"):
-            said = _mapping(value)
-            tree = {key: each for key, each in said.items() if key != "models"}
-            models = [model for grid in grids for model in grid.get("models", [])]
-            trained: Mapping[str, Tree] = {}
-            if "models" in said:
-                entries = [entry for _, entry in _entries(said["models"], "models")]
-                resolved = [e for e in entries if isinstance(e, dict) and "model" in e]
-                models = self.models([e.get("model") for e in resolved] or entries)
-                trained = {str(e["model"]["name"]): e.get("training", {}) for e in resolved}
-            models = list({model["name"]: model for model in models}.values())
-            for key, there in (("models", models), ("tasks", tree.get("tasks"))):
-                if not there:
-                    raise ConfigError(f"it names no {key}", remedy=f"add `{key}:` with names")
-            for key in ("tasks", "held_back"):
-                if tree.get(key, []) != []:  # no task held back is the usual case
-                    tree[key] = [self.placed_task(str(e)) for _, e in _entries(tree[key], key)]
-            if isinstance(tree.get("auxiliary"), str):
-                tree["auxiliary"] = self.placed_task(tree["auxiliary"])
-            if "data" in tree:
-                tree["data"] = self.placed(_mapping(tree["data"]))
-            chosen = defaults.get("techniques")
-            own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
-            settings = merge({k: v for k, v in (chosen or {}).items() if v}, own)
-            shared = {k: v for k, v in defaults.items() if k in SHARED}
-            tree = merge_given(merge(settings, shared), tree)
-            training = tree.pop("training", {})
-            tree["models"] = []
-            for model in models:
-                # A model is trained alike for all tasks here, so exceptions for tasks do not count.
-                of_model = {"model": model, "training": trained.get(model["name"], training)}
-                changed = _apply(overrides, of_model, model[WRITTEN], None)
-                tree["models"].append(
-                    {"model": _without_names(changed["model"]), "training": changed["training"]}
-                )
-            if self.data_dir is not None:
-                tree["data"] = {**tree.get("data", {}), "data_dir": self.data_dir}
-            return complete_control(tree, strict=False)
+        own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
+        chosen = as_mapping(defaults.get("techniques", {}))
+        settings = merge({k: v for k, v in chosen.items() if v}, own)
+        shared = {k: v for k, v in defaults.items() if k in SHARED}
+        tree = merge_given(merge(settings, shared), said)
+        models = [{"model": model} for grid in grids for model in grid.get("models", ())]
+        if "models" in tree:
+            listed = tree["models"] if isinstance(tree["models"], list) else [tree["models"]]
+            models = []
+            for entry in listed:
+                trained = isinstance(entry, dict) and "model" in entry
+                (model,) = _entries(entry["model"] if trained else entry, "models")
+                models.append({**(entry if trained else {}), "model": model})
+        if not models:
+            raise ConfigError("it names no models", remedy="add `models:` with names")
+        training, tree["models"] = tree.pop("training", {}), []
+        for name, one in {one["model"]["name"]: one for one in models}.items():
+            # A model is trained alike for all tasks here, so exceptions for tasks do not count.
+            of_model = {"training": training, **one}
+            changed = self.with_overrides(of_model, overrides, name, None)
+            tree["models"].append({key: changed[key] for key in ("model", "training")})
+        config = complete_control({"tasks": (), **tree}, strict=False)
+        return config.model_copy(
+            update={
+                "data": self.placed_paths(config.data, self.data_dir),
+                "auxiliary": self.placed_task(config.auxiliary),
+                "tasks": tuple(map(self.placed_task, config.tasks)),
+                "held_back": tuple(map(self.placed_task, config.held_back)),
+            }
+        )
 
+    def placed_model(self, name: str) -> str:
+        """A folder's absolute path; other names as they are."""
+        local = name not in KNOWN_MODELS and (name[:1] in "./~" or (self.base / name).is_dir())
+        return str(self.path(name)) if local else name
 
-def _checked_name(name: Any, given: bool) -> str:
-    if isinstance(name, str) and re.fullmatch(r"\w[\w.-]{0,99}", name):
-        return name
-    remedy = None if given else "without a name, that of the file is used; add `name:`"
-    raise ConfigError(
-        "it has to be a word of letters, digits, '.', '_' and '-', as it names a folder",
-        setting="name",
-        value=name,
-        remedy=remedy,
-    )
+    def placed_task(self, name: str) -> str:
+        """A file's absolute path; other names as they are."""
+        is_file = len(Path(name).parts) > 1 or Path(name).suffix or (self.base / name).exists()
+        return str(self.path(name)) if is_file and name not in named_tasks() else name
 
+    def placed_data(self, data: Data) -> Data:
+        """The same with absolute paths; local copies are of downloaded tasks alone."""
+        task = self.placed_task(data.task)
+        placed = self.placed_paths(data, self.data_dir).model_copy(update={"task": task})
+        return placed if is_downloaded(task) else placed.model_copy(update={"data_dir": None})
 
-def _mapping(value: Any) -> Tree:
-    if not isinstance(value, dict):
-        raise ConfigError(f"it is {value!r:.40}, but has to be a mapping (`key: value`)")
-    return {str(key): inner for key, inner in value.items()}
+    def placed_paths(self, data: Data, data_dir: Path | None) -> Data:
+        own = data.data_dir and self.path(data.data_dir)
+        validation = data.validation and self.path(data.validation)
+        return data.model_copy(update={"data_dir": data_dir or own, "validation": validation})
 
-
-def _entries(value: Any, key: str) -> list[tuple[str, Any]]:
-    """The entries of a list, and where they are; a single value is a list of one."""
-    values = value if isinstance(value, list) else [value]
-    if not values or value is None:
-        raise ConfigError("it is empty", setting=key, remedy="name at least one, or leave it out")
-    return [(f"{key}[{number}]", entry) for number, entry in enumerate(values)]
-
-
-def _numbered(top: Tree, key: str) -> Iterable[tuple[str, Any]]:
-    return _entries(top[key], key) if key in top else []
-
-
-def _named(entry: Any, key: str, group: type[Settings]) -> Tree:
-    """A model or a task with its settings: a name, or a mapping that has one."""
-    said = _mapping(entry) if isinstance(entry, dict) else {key: _checked_text(entry, "")}
-    group(**said)
-    if not said.get(key):
-        raise ConfigError(f"it has no {key}", remedy=f"add `{key}:`")
-    return said
-
-
-def _checked_text(name: Any, place: str) -> str:
-    if isinstance(name, str):
-        return name
-    with _at(place):
-        if isinstance(name, bool):
-            raise ConfigError(
-                f"it is {str(name).lower()}, as YAML takes yes, no, on and off for true and false",
-                remedy="put the name in quotes",
-            )
-        raise ConfigError(f"it is {name!r:.40}, but has to be a name or a mapping")
-
-
-def _without_names(entry: Tree) -> Tree:
-    return {key: value for key, value in entry.items() if key != WRITTEN}
+    def path(self, path: Path | str) -> Path:
+        return self.base / Path(path).expanduser()

@@ -1,4 +1,4 @@
-"""From a name to a classifier that is ready to be taken apart."""
+"""From a name to a classifier that is ready to be taken apart, and what is found in it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,23 @@ from typing import Any
 
 import torch
 import transformers
-from torch import nn
+from rich.console import Console
+from rich.table import Table
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+from memloc import text
 from memloc.config import Model
 from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
-from memloc.models.names import ModelSource
+from memloc.models.mixing import STATE_BYTES
+from memloc.models.names import ModelSource, resolve
+
+POOLING = {
+    "first": "the first token",
+    "last": "the last real token",
+    "other": "more than one position (slow path)",
+}
 
 
 @dataclass(frozen=True)
@@ -82,33 +91,26 @@ def load_classifier(
                 "ignore_mismatched_sizes": n_labels is not None,
             },
         )
-    check_finite(model, source.name)
-    pad_id = agree_on_padding(model, tokenizer, source.name)
+    codec = codec_of(model, tokenizer, max_tokens, source.name)
     blocks = BlockModel(model.to(device).eval(), config.blocks)
     fresh = _check_loaded(blocks, info, source.name, new_head=n_labels is not None)
-    codec = TextCodec(
+    return Classifier(blocks, codec, fresh)
+
+
+def codec_of(model: Any, tokenizer: Any, max_tokens: int, name: str = "tokenizer") -> TextCodec:
+    """A tokeniser, used for this model; sets the padding ids of both.
+
+    Raises:
+        ModelError: If no token can serve as padding.
+    """
+    pad_id = agree_on_padding(model, tokenizer, name)
+    return TextCodec(
         tokenizer,
         separator_of(tokenizer, model.config),
         pad_id,
         min(max_tokens, length_limit(tokenizer, model)),
         model.get_input_embeddings().weight.shape[0],
     )
-    return Classifier(blocks, codec, fresh)
-
-
-def check_finite(model: nn.Module, name: str) -> None:
-    """Refuse weights that are not numbers.
-
-    Raises:
-        ModelError: Naming the first.
-    """
-    for key, tensor in model.named_parameters():
-        # A sum needs no memory, and is finite if all are; only a suspect is looked at closely.
-        if not torch.isfinite(tensor.sum()) and not torch.isfinite(tensor).all():
-            raise ModelError(
-                f"{key!r} in the weights of {name!r} has NaN or infinite values; the checkpoint is "
-                "damaged, so get or save it again"
-            )
 
 
 def _check_loaded(
@@ -221,17 +223,10 @@ def quiet() -> Iterator[None]:
 
 
 def _load_part(what: str, loader: Any, source: ModelSource, options: dict[str, Any]) -> Any:
-    with _in_words(what, source), quiet():
-        return loader.from_pretrained(source.location, **options)
-
-
-@contextlib.contextmanager
-def _in_words(what: str, source: ModelSource) -> Iterator[None]:
-    """Turn what the libraries raise into a sentence."""
+    """Load something; what the libraries raise becomes a sentence."""
     try:
-        yield
-    except ModelError:
-        raise
+        with quiet():
+            return loader.from_pretrained(source.location, **options)
     except Exception as error:  # damaged files make the libraries raise almost anything
         if "trust_remote_code" in str(error):
             raise ModelError(
@@ -244,12 +239,95 @@ def _in_words(what: str, source: ModelSource) -> Iterator[None]:
                 f"the weights of {source.name!r} are a pickle with more than tensors in it, which "
                 "could run code and is not read; get or save the model as safetensors"
             ) from None
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        details = (lines[0] if lines else "no details").rstrip(".:")[:200]
         raise ModelError(
             f"the {what} of {source.name!r} could not be loaded from {source.location!r} "
-            f"({type(error).__name__}: {_first_line(error)}); check or save it again"
+            f"({type(error).__name__}: {details}); check or save it again"
         ) from None
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else "no details").rstrip(".:")[:200]
+def check_model(config: Model) -> dict[str, Any]:
+    """Load a model, examine it, and describe it as JSON data."""
+    source = resolve(config)
+    try:
+        classifier = load_classifier(source, config, n_labels=None)  # a fine-tuned classifier
+    except ModelError:
+        classifier = load_classifier(source, config, n_labels=2)  # or a new head on what is there
+    blocks, codec = classifier.blocks, classifier.codec
+    parameters = parameter_counts(blocks)
+    return {
+        "model": source.name,
+        "architecture": type(blocks.model).__name__,
+        "stack": blocks.stack_path,
+        "layers": blocks.n_layers,
+        "parameters": parameters,
+        "resume_from_any_layer": blocks.can_resume,
+        "resume_problem": blocks.resume_problem,
+        "head_reads": blocks.pooling,
+        "padding_token": codec.tokenizer.pad_token,
+        "separator": codec.separator,
+        "max_tokens": codec.max_tokens,
+        "swapping_memory_bytes": swapping_bytes(parameters),
+    }
+
+
+def parameter_counts(model: BlockModel) -> dict[str, Any]:
+    """How many numbers the parts of a model have; `layers` has one entry per layer."""
+    sizes = {name: parameter.numel() for name, parameter in model.model.named_parameters()}
+
+    def count(names: tuple[str, ...]) -> int:
+        return sum(sizes[name] for name in names)
+
+    groups = model.groups
+    return {
+        "embeddings": count(groups.embeddings),
+        "layers": [count(names) for names in groups.blocks],
+        "tail": count(groups.tail),
+        "of the tail, head": count(groups.head),
+        "all": sum(sizes.values()),
+    }
+
+
+def swapping_bytes(parameters: dict[str, Any]) -> dict[str, int]:
+    """The peak of swapping, beside the program itself: two models in float32, and room to work.
+
+    Models of one origin share their embeddings, but each has its own while they are loaded. In low
+    memory, one layer of the second model is there at a time.
+    """
+    layers, tail = parameters["layers"], parameters["tail"]
+    work = max(STATE_BYTES, 4 * parameters["embeddings"])
+    return {
+        "two_models": 4 * (parameters["all"] + sum(layers) + tail) + work,
+        "low_memory": 4 * (parameters["all"] + max(layers) + tail) + work,
+    }
+
+
+def show_check(found: dict[str, Any], console: Console) -> None:
+    """Print the description."""
+    sizes = found["parameters"]
+    smallest, largest = min(sizes["layers"]), max(sizes["layers"])
+    each = f"{largest:,} each" if smallest == largest else f"{smallest:,} to {largest:,}"
+    exact = found["resume_from_any_layer"]
+    cached = exact and found["head_reads"] != "other"
+    memory = {name: text.size(size) for name, size in found["swapping_memory_bytes"].items()}
+    slow = f"slow path: whole passes, because {found['resume_problem']}"
+    rows = {
+        "model": f"{found['model']} ({found['architecture']})",
+        "layers": f"{found['layers']}, in {found['stack']}",
+        "parameters": f"{sizes['all']:,}",
+        "  embeddings": f"{sizes['embeddings']:,}",
+        "  layers": f"{sum(sizes['layers']):,} ({each})",
+        "  tail": f"{sizes['tail']:,} (of which head {sizes['of the tail, head']:,})",
+        "head reads": POOLING[found["head_reads"]],
+        "padding, separator": f"{found['padding_token']}  {found['separator']}",
+        "longest input": f"{found['max_tokens']} tokens",
+        "swapping windows": "fast: shared between windows" if exact else slow,
+        "swapping needs": f"about {memory['two_models']}; "
+        f"in low-memory mode {memory['low_memory']}",
+        "frozen model": "fast: head on stored states" if cached else "slow path: whole passes",
+    }
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
+    for name, value in rows.items():
+        table.add_row(name, value)
+    console.print(table)

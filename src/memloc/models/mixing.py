@@ -1,6 +1,6 @@
 """Models whose layers come from two models: many mixtures of the same examples at once.
 
-A mixture takes some layers, or a part of them (`memloc.models.units`), from another model of the
+A mixture takes some layers, or a part of them (`memloc.models.blocks`), from another model of the
 same shape, everything else (embeddings, head, final norm, pooler) from the first. Mixtures that
 agree in their lower layers have the same states there, so all of them advance through the layers
 together as the nodes of a tree: at layer i there is one state per distinct choice of layers 1..i,
@@ -27,9 +27,8 @@ from torch import Tensor, nn
 
 from memloc.config import Dtype, Unit
 from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
-from memloc.models.blocks import Batch, BlockModel
+from memloc.models.blocks import Batch, BlockModel, mixed_stack
 from memloc.models.states import autocast, predict_logits
-from memloc.models.units import mixed_stack
 
 STATE_BYTES = 256 * 2**20
 """Upper limit for the states that are held at once; decides how many examples, and how many of

@@ -19,11 +19,33 @@ from torch import Tensor, nn
 
 from memloc import text
 from memloc.errors import ModelError, StoreError
-from memloc.models.blocks import BlockModel
-from memloc.models.intercept import Interceptor
+from memloc.models.blocks import BlockModel, Interceptor
 
 ALIGNMENT = 64
 """Bytes; as torch aligns tensors, so that the same kernels do the same sums."""
+
+
+def nameless_file(folder: Path | None, size: int, what: str, setting: str) -> Any:
+    """A file with room for so many bytes; it vanishes with the process, whatever ends it.
+
+    Raises:
+        StoreError: If there is no room for it.
+    """
+    try:
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
+        if hasattr(os, "posix_fallocate"):
+            # Writing to a mapped page that the disk has no room for would kill the process.
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+    except OSError as error:
+        raise StoreError(
+            f"no room for {text.size(size)} of {what} in {str(folder)!r}: "
+            f"{error.strerror or error}",
+            setting=setting,
+            remedy="free some space or change the setting",
+        ) from None
+    return file
 
 
 class LayersOnDemand:
@@ -43,29 +65,21 @@ class LayersOnDemand:
     """
 
     def __init__(self, model: BlockModel, folder: Path | None = None) -> None:
+        self.device = model.device
         self.parameters = _own_parameters(model)
-        layouts = [_layout(parameters) for parameters in self.parameters]
-        self.sizes = [size for _, size in layouts]
-        self.starts = [sum(self.sizes[:index]) for index in range(len(self.sizes))]
-        self.file = self._write(folder)
+        self.sizes = [sum(map(_aligned, parameters)) for parameters in self.parameters]
+        self.buffer = torch.empty(max(self.sizes), dtype=torch.uint8)
+        """What a layer is read into; parameters are parts of it, or copies on another device."""
+        self.views = [self._views(parameters) for parameters in self.parameters]
         self.layer: int | None = None
         """The one in memory."""
         self.reads = 0
-
-        device = model.device
-        # Read into main memory, then copied to where the model is.
-        on_cpu = device.type == "cpu"
-        self.read_into = torch.empty(
-            max(self.sizes), dtype=torch.uint8, pin_memory=device.type == "cuda"
-        )
-        self.buffer = self.read_into if on_cpu else torch.empty_like(self.read_into, device=device)
-        self.views = [
-            [self._view(start, p) for start, p in zip(starts, parameters, strict=True)]
-            for (starts, _), parameters in zip(layouts, self.parameters, strict=True)
-        ]
+        self.file = self._write(folder)
         for parameters in self.parameters:
             _release(parameters)
-        _let_go_of_files(model.model)
+        # As long as one tensor is a view of a mapped checkpoint, all of that stays in memory.
+        for tensor in (*model.model.parameters(), *model.model.buffers()):
+            tensor.data = tensor.data.clone()
         for layer, block in enumerate(model.stack, start=1):
             Interceptor.of(block).before = functools.partial(self._bring, layer)
         model.before_use = self.fetch
@@ -78,10 +92,8 @@ class LayersOnDemand:
             before, self.layer = self.layer, None  # whatever happens while reading
             _release(self.parameters[before - 1])
         self._read(layer)
-        if self.buffer is not self.read_into:
-            self.buffer.copy_(self.read_into)
         for parameter, view in zip(self.parameters[layer - 1], self.views[layer - 1], strict=True):
-            parameter.data = view
+            parameter.data = view.to(self.device)
         self.layer = layer
         self.reads += 1
 
@@ -97,36 +109,29 @@ class LayersOnDemand:
             )
         self.fetch(layer)
 
-    def _view(self, start: int, parameter: nn.Parameter) -> Tensor:
-        part = self.buffer[start : start + parameter.nbytes]
-        return part.view(parameter.dtype).view(parameter.shape)
+    def _views(self, parameters: list[nn.Parameter]) -> list[Tensor]:
+        """Parts of the buffer, one for each parameter of a layer."""
+        views, start = [], 0
+        for parameter in parameters:
+            part = self.buffer[start : start + parameter.nbytes]
+            views.append(part.view(parameter.dtype).view(parameter.shape))
+            start += _aligned(parameter)
+        return views
 
     def _write(self, folder: Path | None) -> Any:
-        size = sum(self.sizes)
-        try:
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-            file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, max(size, 1))
-            for start, parameters in zip(self.starts, self.parameters, strict=True):
-                for offset, parameter in zip(_layout(parameters)[0], parameters, strict=True):
-                    file.seek(start + offset)
-                    _write_all(file, parameter)
-        except OSError as error:
-            raise StoreError(
-                f"no room for {text.size(size)} of layers in {str(folder)!r}: "
-                f"{error.strerror or error}",
-                setting="engine.low_memory",
-                value=True,
-                remedy="free some space or leave it out",
-            ) from None
+        file = nameless_file(folder, sum(self.sizes), "layers", "engine.low_memory")
+        for parameters, views, size in zip(self.parameters, self.views, self.sizes, strict=True):
+            for parameter, view in zip(parameters, views, strict=True):
+                view.copy_(parameter.detach())
+            left = self.buffer.numpy().data[:size]
+            while left:
+                left = left[file.write(left) :]
         return file
 
     def _read(self, layer: int) -> None:
         # Plain reads: pages of a mapped file would stay in memory.
-        left = self.read_into.numpy().data[: self.sizes[layer - 1]]
-        self.file.seek(self.starts[layer - 1])
+        left = self.buffer.numpy().data[: self.sizes[layer - 1]]
+        self.file.seek(sum(self.sizes[: layer - 1]))
         while left:
             count = self.file.readinto(left)
             if not count:
@@ -144,28 +149,11 @@ def _own_parameters(model: BlockModel) -> list[list[nn.Parameter]]:
     return [[p for p in block.parameters() if owners[id(p)] == 1] for block in model.stack]
 
 
-def _layout(parameters: list[nn.Parameter]) -> tuple[list[int], int]:
-    """Where each parameter begins, in bytes, and where the last ends."""
-    starts, size = [], 0
-    for parameter in parameters:
-        starts.append(size)
-        size += -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT
-    return starts, size
+def _aligned(parameter: nn.Parameter) -> int:
+    """Bytes that it takes in the file."""
+    return -(-parameter.nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _release(parameters: list[nn.Parameter]) -> None:
     for parameter in parameters:
         parameter.data = torch.empty(0, dtype=parameter.dtype, device=parameter.device)
-
-
-def _let_go_of_files(model: nn.Module) -> None:
-    """Copy what is left: as long as one tensor is a view of a mapped checkpoint, all of it is."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()
-
-
-def _write_all(file: Any, parameter: nn.Parameter) -> None:
-    values = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
-    left = values.numpy().data
-    while left:
-        left = left[file.write(left) :]

@@ -10,35 +10,26 @@ Two short rows, one of them padded, go through the model:
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from memloc.errors import ModelError
-from memloc.models.units import attention_parameters
+from memloc.models.blocks import attention_parameters
 
 if TYPE_CHECKING:
     from memloc.models.blocks import BlockModel, ParameterGroups
 
 ROW_LENGTHS = (7, 5)
+DOES_NOT_RUN = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
+"""What a model may raise that does not run as it is asked to."""
 
 
-@dataclass(frozen=True)
-class Findings:
-    """The outcome of the self-test."""
-
-    groups: ParameterGroups
-    pooling: str
-    resume_problem: str | None
-    ignores_padding: bool
-    """Whether real tokens get the same states whatever the states of padding are."""
-
-
-def examine(model: BlockModel) -> Findings:
-    """Run the self-test.
+def examine(model: BlockModel) -> None:
+    """Run the self-test, and note in the model what it finds.
 
     Raises:
         ModelError: If the layers cannot be told apart at all.
@@ -46,36 +37,32 @@ def examine(model: BlockModel) -> Findings:
     batch = two_rows(model)
     requires_grad = [(p, p.requires_grad) for p in model.model.parameters()]
     with model.mode(training=False), torch.no_grad():
-        fired, early = _watch(model, batch)
-        _check_order(model, fired)
-        problem = _resume_problem(model, batch)
-        pooling = _find_pooling(model, batch)
-        if problem is None and pooling != "other" and not _tail_agrees(model, batch, pooling):
-            pooling = "other"
-        ignores = problem is None and _ignores_padding(model, batch)
+        model.groups = _group(model, _watch(model, batch))
+        model.resume_problem = _resume_problem(model, batch)
+        model.pooling = _find_pooling(model, batch)
+        if model.can_resume and model.pooling != "other" and not _tail_agrees(model, batch):
+            model.pooling = "other"
+        model.ignores_padding = model.can_resume and _ignores_padding(model, batch)
     for parameter, flag in requires_grad:
         parameter.requires_grad_(flag)
-    return Findings(_group(model, early), pooling, problem, ignores)
 
 
 def two_rows(model: BlockModel) -> dict[str, Tensor]:
     """Two short rows of plain tokens, one of them padded."""
-    config: Any = model.model.config
-    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
-    pad = model.pad_id
+    config, pad = model.text_config, model.pad_id
     if pad is None:
         raise ModelError(
             f"{type(model.model).__name__} has no padding token in its config; "
             "set config.pad_token_id to the tokeniser's"
         )
-    special = {pad, getattr(text_config, "eos_token_id", None)}
-    plain = [token for token in range(text_config.vocab_size) if token not in special][:50]
+    special = {pad, getattr(config, "eos_token_id", None)}
+    plain = [token for token in range(config.vocab_size) if token not in special][:50]
     longest = max(ROW_LENGTHS)
     rows, masks = [], []
     for row, length in enumerate(ROW_LENGTHS):
         tokens = [plain[(5 * row + 3 * position + 1) % len(plain)] for position in range(length)]
-        if getattr(config, "is_encoder_decoder", False):
-            tokens[-1] = text_config.eos_token_id  # their heads read the last end-of-text token
+        if getattr(model.model.config, "is_encoder_decoder", False):
+            tokens[-1] = config.eos_token_id  # their heads read the last end-of-text token
         rows.append(tokens + [pad] * (longest - length))
         masks.append([1] * length + [0] * (longest - length))
     return {
@@ -84,62 +71,58 @@ def two_rows(model: BlockModel) -> dict[str, Tensor]:
     }
 
 
-def _watch(model: BlockModel, batch: dict[str, Tensor]) -> tuple[list[int], set[int]]:
-    """Which layers fire in which order, and which other modules (by id) run before the first."""
+def _watch(model: BlockModel, batch: dict[str, Tensor]) -> set[int]:
+    """Ids of the modules that run before the first layer.
+
+    Raises:
+        ModelError: If the model does not run, or not every layer once and in order.
+    """
     fired: list[int] = []
     early: set[int] = set()
-
-    def fires(layer: int) -> Any:
-        def hook(_module: nn.Module, _args: Any, output: Any) -> None:
-            fired.append(layer)
-            model.note_output_arity(layer, output)
-
-        return hook
-
-    started: list[bool] = []
+    started = False
+    layers: dict[nn.Module, int] = {}
+    for layer, block in enumerate(model.stack, start=1):
+        layers.setdefault(block, layer)
     inside = {id(module) for module in model.stack.modules()}
+
+    def begins(module: nn.Module, *_: Any) -> None:
+        nonlocal started
+        started = started or id(module) in inside
+        if not started:
+            early.add(id(module))
+
+    def ends(module: nn.Module, _args: Any, output: Any) -> None:
+        fired.append(layers[module])
+        model.output_arity[fired[-1] - 1] = len(output) if isinstance(output, tuple) else 0
+
+    name = type(model.model).__name__
     with ExitStack() as hooks:
-        for layer, block in enumerate(model.stack, start=1):
-            hooks.callback(block.register_forward_hook(fires(layer)).remove)
-        hooks.callback(
-            model.stack[0].register_forward_pre_hook(lambda *_: started.append(True)).remove
-        )
         for module in model.model.modules():
-            if id(module) not in inside:
-                hooks.callback(
-                    module.register_forward_pre_hook(
-                        lambda module, *_: None if started else early.add(id(module))
-                    ).remove
-                )
+            hooks.callback(module.register_forward_pre_hook(begins).remove)
+        for block in layers:
+            hooks.callback(block.register_forward_hook(ends).remove)
         try:
             logits = model.logits(batch)
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        except DOES_NOT_RUN as error:
             raise ModelError(
-                f"{type(model.model).__name__} does not run on two short rows of tokens "
+                f"{name} does not run on two short rows of tokens "
                 f"({type(error).__name__}: {str(error).splitlines()[0]}); check its config"
             ) from None
     if not torch.isfinite(logits).all():
         raise ModelError(
-            f"{type(model.model).__name__} answers with NaN or infinite logits; "
-            "its weights are damaged or its dtype is too small"
+            f"{name} answers with NaN or infinite logits; its weights are damaged or its dtype is "
+            "too small"
         )
-    return fired, early
-
-
-def _check_order(model: BlockModel, fired: list[int]) -> None:
-    expected = list(range(1, model.n_layers + 1))
-    if fired == expected:
-        return
-    repeated = sorted({layer for layer in fired if fired.count(layer) > 1})
-    reason = (
-        f"layer {repeated[0]} runs {fired.count(repeated[0])} times"
-        if repeated
-        else f"its {model.n_layers} layers run in the order {fired}"
-    )
-    raise ModelError(
-        f"{type(model.model).__name__} cannot be analysed: {reason} in one forward pass, "
-        "so its layers are not independent parts"
-    )
+    if fired != list(range(1, model.n_layers + 1)):
+        layer, times = Counter(fired).most_common(1)[0] if fired else (0, 0)
+        reason = f"its {model.n_layers} layers run in the order {fired}"
+        if times > 1:
+            reason = f"layer {layer} runs {times} times"
+        raise ModelError(
+            f"{name} cannot be analysed: {reason} in one forward pass, so its layers are not "
+            "independent parts"
+        )
+    return early
 
 
 def _resume_problem(model: BlockModel, batch: dict[str, Tensor]) -> str | None:
@@ -155,7 +138,7 @@ def _resume_problem(model: BlockModel, batch: dict[str, Tensor]) -> str | None:
                 model.run_layers(states[layer - 1], batch, layer, layer), states[layer]
             ):
                 return f"layer {layer} alone does not reproduce its output"
-    except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except DOES_NOT_RUN as error:
         return f"{type(error).__name__} when layers are skipped"
     return None
 
@@ -195,8 +178,7 @@ def _find_pooling(model: BlockModel, batch: dict[str, Tensor]) -> str:
     return "other"
 
 
-def _tail_agrees(model: BlockModel, batch: dict[str, Tensor], pooling: str) -> bool:
-    model.pooling = pooling
+def _tail_agrees(model: BlockModel, batch: dict[str, Tensor]) -> bool:
     # A text may end with the padding token where that is the end-of-text token.
     ids = batch["input_ids"].clone()
     ids[1, ROW_LENGTHS[1] - 1] = ids[1, -1]
@@ -204,7 +186,7 @@ def _tail_agrees(model: BlockModel, batch: dict[str, Tensor], pooling: str) -> b
         try:
             states, logits = model.states(rows)
             short = model.tail(model.pooled(states[-1], rows))
-        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+        except DOES_NOT_RUN:
             return False
         # Another shape may take another matrix-multiply kernel, so equality is up to rounding.
         if not _equal_but_for_rounding(short, logits):
@@ -223,38 +205,31 @@ def _equal_but_for_rounding(found: Tensor, logits: Tensor) -> bool:
 def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
     from memloc.models.blocks import ParameterGroups
 
-    block_of = {
-        id(parameter): layer
-        for layer, block in enumerate(model.stack)
-        for parameter in block.parameters()
-    }
     base: Any = getattr(model.model, "base_model", model.model)
-    in_base = {id(parameter) for parameter in base.parameters()}
     whole: Any = model.model
-    inputs = {id(parameter) for parameter in whole.get_input_embeddings().parameters()}
-    embeddings: list[str] = []
+    in_base = set(map(id, base.parameters()))
+    inputs = set(map(id, whole.get_input_embeddings().parameters()))
+    block_of = {id(p): layer for layer, block in enumerate(model.stack) for p in block.parameters()}
+    in_attention = {address for block in model.stack for address in attention_parameters(block)}
+    embeddings, tail, head = [], [], []
     blocks: list[list[str]] = [[] for _ in model.stack]
     attention: list[list[str]] = [[] for _ in model.stack]
-    in_attention = {address for block in model.stack for address in attention_parameters(block)}
-    tail: list[str] = []
-    head: list[str] = []
     seen: set[int] = set()  # a tied parameter counts where it is met first
     for prefix, module in model.model.named_modules():
         for name, parameter in module.named_parameters(prefix, recurse=False):
-            if id(parameter) in seen:
+            key = id(parameter)
+            if key in seen:
                 continue
-            seen.add(id(parameter))
-            if id(parameter) in block_of:
-                blocks[block_of[id(parameter)]].append(name)
-                if id(parameter) in in_attention:
-                    attention[block_of[id(parameter)]].append(name)
-            elif id(parameter) in inputs or (
-                id(parameter) in in_base and (id(module) in early or "embed" in name)
-            ):
+            seen.add(key)
+            if key in block_of:
+                blocks[block_of[key]].append(name)
+                if key in in_attention:
+                    attention[block_of[key]].append(name)
+            elif key in inputs or (key in in_base and (id(module) in early or "embed" in name)):
                 embeddings.append(name)
             else:
                 tail.append(name)
-                if id(parameter) not in in_base:
+                if key not in in_base:
                     head.append(name)
     return ParameterGroups(
         tuple(embeddings),

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from memloc import text
 from memloc.analysis.windows import half_window
 from memloc.config import Dtype
 from memloc.data.encode import Encoded, evaluation_batches
-from memloc.errors import ModelError, StoreError
+from memloc.errors import ModelError
 from memloc.models.blocks import Batch, BlockModel
 from memloc.models.names import Role, StatesOf
+from memloc.models.on_demand import nameless_file
 
 EVALUATION_BATCH = 32
 Report = Callable[[float], None]
@@ -33,15 +31,31 @@ def autocast(device: torch.device, dtype: Dtype) -> contextlib.AbstractContextMa
 
 
 def predict_logits(
-    model: BlockModel, encoded: Encoded, dtype: Dtype = "float32", size: int = EVALUATION_BATCH
+    model: BlockModel,
+    encoded: Encoded,
+    dtype: Dtype = "float32",
+    rows: np.ndarray | None = None,
+    forward: Callable[[np.ndarray], Tensor] | None = None,
 ) -> np.ndarray:
-    """Logits of every example, in the order of `encoded`."""
+    """Logits of examples (all, or some rows), in their order; the model is left as it was.
+
+    `forward` gives the logits of some inputs by their rows; by default it is an ordinary pass.
+    """
+
+    def whole_pass(chosen: np.ndarray) -> Tensor:
+        return model.logits(encoded.batch(chosen.tolist(), model.device))
+
     config: Any = model.model.config
-    logits = np.empty((len(encoded), int(config.num_labels)), dtype=np.float32)
+    rows = np.arange(len(encoded)) if rows is None else rows
+    logits = np.empty((len(rows), int(config.num_labels)), dtype=np.float32)
+    order = np.argsort(encoded.lengths[rows], kind="stable")
     with model.mode(training=False), torch.inference_mode(), autocast(model.device, dtype):
-        for indices in evaluation_batches(encoded, size):
-            part = model.logits(encoded.batch(indices.tolist(), model.device)).float().cpu().numpy()
-            logits[indices] = part
+        for start in range(0, len(rows), EVALUATION_BATCH):
+            places = order[start : start + EVALUATION_BATCH]
+            part = (forward or whole_pass)(rows[places]).float().cpu().numpy()
+            if part.shape[1] != logits.shape[1]:  # another head is in place
+                logits = np.empty((len(rows), part.shape[1]), dtype=np.float32)
+            logits[places] = part
     return logits
 
 
@@ -51,13 +65,9 @@ def pooled_states(
     report: Report = lambda _: None,
     layers: Sequence[int] | None = None,
 ) -> Tensor:
-    """States 0..L of every example where the head reads them, all in one pass over the data.
+    """States 0..L of every example where the head reads them, or those after some layers.
 
-    Args:
-        model: Any of the models; it is left as it was.
-        encoded: The examples.
-        report: Called with the finished fraction.
-        layers: Whose outputs to keep; None keeps 0..L.
+    One pass over the data; the model is left as it was.
 
     Returns:
         Float32 [layers, examples, width] in main memory.
@@ -92,14 +102,7 @@ def states_of(
     encoded: Encoded,
     report: Report = lambda _: None,
 ) -> Tensor:
-    """`pooled_states` of a model, or of θ_M2 with half its layers from θ_O.
-
-    Args:
-        of: Whose states.
-        model: Gives the models.
-        encoded: The examples.
-        report: Called with the finished fraction.
-    """
+    """`pooled_states` of a model, or of θ_M2 with half its layers from θ_O."""
     if of != "bottom_swapped" and of != "top_swapped":
         return pooled_states(model(of), encoded, report)
     memorised, original = model("memorised"), model("original")
@@ -114,12 +117,6 @@ class StateCache:
 
     Held in memory, or in a memory-mapped file if it is larger than `limit` bytes. The file has no
     name in its folder: it vanishes with the process, whatever ends it.
-
-    Args:
-        model: The model whose lower layers are constant.
-        encoded: The examples.
-        limit: Bytes that may be held in memory.
-        folder: Where the file goes.
     """
 
     def __init__(
@@ -142,21 +139,8 @@ class StateCache:
         self.in_file = size > self.limit
         if not self.in_file:
             return torch.empty(shape)
-        try:
-            if self.folder is not None:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.folder) as file:
-                if hasattr(os, "posix_fallocate"):
-                    # Writing to a mapped page that the disk has no room for would kill the process.
-                    os.posix_fallocate(file.fileno(), 0, size)
-                array = np.memmap(cast(Any, file), dtype=np.float32, mode="w+", shape=shape)
-        except OSError as error:
-            raise StoreError(
-                f"no room for {text.size(size)} of states in {str(self.folder)!r}: "
-                f"{error.strerror or error}",
-                setting="engine.cache_memory",
-                remedy="free some space or allow more memory",
-            ) from None
+        with nameless_file(self.folder, size, "states", "engine.cache_memory") as file:
+            array = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
         return torch.from_numpy(array)
 
     def move_to(self, layer: int) -> None:

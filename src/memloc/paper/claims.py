@@ -1,457 +1,259 @@
-"""The claims of Dankers & Titov (2024), each with where it is from, its number and its rule.
+"""The claims of Dankers & Titov (2024), and how each is decided.
 
-Statements about layers are about shares of the depth, so that they can be checked in models with
-any number of layers. How a claim is measured: `measures`; how it is decided: `verdicts`.
+`claims.yaml` lists them. A claim is measured by a function of `measures` and decided by a rule of
+this module. The verdict is *holds*, *does not hold*, or *not enough data*: there are too few runs,
+or the interval straddles the limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Literal
 
-from memloc.paper.measures import (
-    SURE,
-    UNSURE,
-    absolute_shift,
-    best_post_processing,
-    centres_depend_on_task,
-    clean_error,
-    control_accuracy,
-    deeper_models_agree,
-    deeper_models_event,
-    deeper_with_generalisation,
-    depth_goes_with,
-    early_layers,
-    events_agree,
-    examples_take_several_layers,
-    hours_per_pair,
-    layers_to_revert,
-    models_agree,
-    models_order_tasks_alike,
-    movement_is_gradual,
-    order_is_kept,
-    probing_depends_on_task,
-    probing_is_not_local,
-    shift,
-    single_layers_matter_little,
-    surer_than_others,
-    swap_prevents_crossing,
-    tasks_are_ordered_as_in_the_paper,
-    techniques_agree,
-)
-from memloc.paper.numbers import (
-    BINARISED,
-    BINARISED_ABSOLUTE,
-    BINARISED_SHIFT,
-    CLEAN_ERROR,
-    CONTROL_ACCURACY,
-    DEEPER_EVENTS,
-    DEEPER_M_COG,
-    EVENTS,
-    GRADIENT_CHOICE,
-    GRADIENT_OTHERS,
-    HOURS_PER_PAIR,
-    MODELS_AGREE,
-    MODELS_M_COG,
-    MODELS_WEIGHTS,
-    TABLE_2,
-    TECHNIQUES_M_COG,
-    TECHNIQUES_WEIGHTS,
-    mean_of,
-)
-from memloc.paper.verdicts import (
-    VERDICTS,
-    Claim,
-    Evidence,
-    Finding,
-    Measured,
-    Rule,
-    Verdict,
-    above,
-    at_least,
-    below,
-    judge,
-    near,
-    positive,
-    shifted,
-    within_bounds,
-)
-from memloc.results.agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
+import yaml
+
+from memloc.analysis.correlation import FEWEST
+from memloc.paper import measures
+from memloc.paper.measures import Evidence, Measured
 from memloc.results.grid import Grid
 
-CONTROL = "Do the techniques find what was hidden? (§3.2)"
-CHANCE_WITHIN = "the interval has chance in it"
+Verdict = Literal["holds", "does not hold", "not enough data"]
+VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "not enough data")
+Format = Literal["number", "small", "percent", "hours"]
+"""How a value is printed: 0.85, 0.0031, 85%, 8.5 h."""
+
+TOLERANCE = 0.2
+"""A correlation this near to the paper's is the same finding."""
+VAGUE = 1.25
+"""An interval of a correlation that is wider than this would agree with nearly everything."""
 
 
-def _mean(techniques: tuple[str, ...]) -> float:
-    return sum(CONTROL_ACCURACY[name] for name in techniques) / len(techniques)
+@dataclass(frozen=True)
+class Rule:
+    """When a claim holds.
+
+    Attributes:
+        decide: Whether it holds, from what was measured and the claim's number; None: undecided.
+        undecided: Why nothing is decided; `{0}` is the number.
+        words: The rule in words, by the number; None if every claim has its own.
+    """
+
+    decide: Callable[[Measured, float], bool | None]
+    undecided: str
+    words: Callable[[float], str] | None = None
 
 
-def _above_chance(value: float, measured: Measured) -> bool | None:
+def _ends(measured: Measured) -> tuple[float, float]:
+    """Of the interval; of the value, if there is none."""
+    value = measured.value or 0.0
+    return measured.interval or (value, value)
+
+
+def _beyond(side: Callable[[float, float], bool]) -> Callable[[Measured, float], bool | None]:
+    """Decided by the side of a limit, with the whole interval: half of it says nothing."""
+
+    def decide(measured: Measured, limit: float) -> bool | None:
+        sides = {side(end, limit) for end in (measured.value or 0.0, *_ends(measured))}
+        return sides.pop() if len(sides) == 1 else None
+
+    return decide
+
+
+def _above_chance(measured: Measured, _: float) -> bool | None:
     chance = measured.bounds[0] if measured.bounds else 0.0
-    low, high = measured.interval or (value, value)
+    low, high = _ends(measured)
     return low > chance if low > chance or high < chance else None
 
 
-_CONTROL = (
-    *(
-        Claim(
-            f"control-{technique}",
-            CONTROL,
-            "Fig. 2",
-            f"A hidden layer is found nearly always by {technique} (accuracy@1)",
-            f"{CONTROL_ACCURACY[technique]:.2f}",
-            at_least(0.9, "accuracy@1 at least .9"),
-            control_accuracy(technique),
-        )
-        for technique in SURE
-    ),
-    *(
-        Claim(
-            f"control-{technique}",
-            CONTROL,
-            "Fig. 2",
-            f"A hidden layer is found more often than by chance by {technique} (accuracy@1)",
-            f"{CONTROL_ACCURACY[technique]:.2f}",
-            Rule("the interval is above chance", _above_chance, undecided=CHANCE_WITHIN),
-            control_accuracy(technique),
-        )
-        for technique in UNSURE
-    ),
-    Claim(
-        "control-surer",
-        CONTROL,
-        "Fig. 2",
-        "Swapping and retraining are more accurate than gradients and probing (difference)",
-        f"{_mean(SURE) - _mean(UNSURE):.2f}",
-        above(0.1, "more than .1 higher accuracy@1"),
-        surer_than_others,
-    ),
-    Claim(
-        "gradient-corrections",
-        CONTROL,
-        "Table 4",
-        "Gradients find them best by L1 with both corrections (difference to the best other)",
-        f"{GRADIENT_CHOICE - GRADIENT_OTHERS:.2f}",
-        above(0.0, "accuracy@2 is higher than with any other norm or correction"),
-        best_post_processing,
-    ),
-)
-
-LAYERS = "Which layers? (§4.1)"
-PROBING = "Probing (§4.2)"
-TECHNIQUES = "Do techniques agree? (§4, Figs 8 and 9, left; Spearman's ρ)"
-MODELS = "Do models agree? (§4, Figs 6, 8 and 9, right; Spearman's ρ)"
-
-_LAYERS = (
-    Claim(
-        "not-confined",
-        LAYERS,
-        "Fig. 4",
-        "Memorisation is not confined to individual layers",
-        "most < .15",
-        above(0.5, "modifying any one layer causes errors below .15 × 12/L in most runs"),
-        single_layers_matter_little,
-        format="percent",
-    ),
-    Claim(
-        "layers-to-revert",
-        LAYERS,
-        "Fig. 3",
-        "Reverting memorisation takes 7 to 10 of 12 layers (share of the depth)",
-        "0.58-0.83",
-        within_bounds("the mean is within .58 to .83, half a layer more or less"),
-        layers_to_revert,
-    ),
-    Claim(
-        "clean-error",
-        LAYERS,
-        "footnote 6",
-        "Swapping leaves clean examples alone (mean error)",
-        f"{CLEAN_ERROR:.4f}",
-        below(0.01, "the mean over runs is below .01"),
-        clean_error,
-        format="small",
-    ),
-    Claim(
-        "task-dependent",
-        LAYERS,
-        "§4.1, Fig. 5",
-        "The importance of layers is task-dependent",
-        "yes",
-        above(0.5, "M-CoG varies more between tasks than between seeds (above half)"),
-        centres_depend_on_task,
-        format="percent",
-    ),
-    Claim(
-        "early-layers",
-        LAYERS,
-        "§4.1, Fig. 5",
-        "Early layers matter more for memorisation (M-CoG as share of the depth)",
-        "< 0.50",
-        below(0.5, "the mean and its interval are below the middle, .5"),
-        early_layers,
-    ),
-    Claim(
-        "order-of-tasks",
-        LAYERS,
-        "Fig. 7",
-        "M-CoG orders the tasks as in the paper",
-        "-",
-        at_least(0.5, "ρ with the paper's M-CoG per task at least .5"),
-        tasks_are_ordered_as_in_the_paper,
-    ),
-)
-
-_PROBING = (
-    Claim(
-        "probing-not-local",
-        PROBING,
-        "§4.2, Fig. 5",
-        "By probing, too, memorisation is not local to individual layers",
-        "yes",
-        above(0.5, "no layer has more than half of the weight in most runs"),
-        probing_is_not_local,
-        format="percent",
-    ),
-    Claim(
-        "probing-task-dependent",
-        PROBING,
-        "§4.2, Fig. 5",
-        "Tasks differ in how probing changes over layers",
-        "yes",
-        above(0.5, "its course varies more between tasks than between seeds (above half)"),
-        probing_depends_on_task,
-        format="percent",
-    ),
-)
-
-AGREEMENT = 0.5
-"""From here on the paper's finding is that two techniques agree, and more is as good; below it,
-that they hardly do."""
-
-_TECHNIQUES = tuple(
-    Claim(
-        f"{figure}-{one}-{other}",
-        TECHNIQUES,
-        f"Fig. {figure[3:]}",
-        f"{what}: {one} and {other}",
-        f"{value:.2f}",
-        near(value, or_more=value >= AGREEMENT),
-        techniques_agree(quantity, one, other),
-    )
-    for figure, what, quantity, values in (
-        ("fig8", "M-CoG", M_COG, TECHNIQUES_M_COG),
-        ("fig9", "Layer weights", LAYER_WEIGHTS, TECHNIQUES_WEIGHTS),
-    )
-    for (one, other), value in values.items()
-)
-
-_MODELS = (
-    Claim(
-        "models-order-tasks",
-        MODELS,
-        "§4.1, Fig. 6",
-        "Models agree strongly on the order of tasks (M-CoG of retraining)",
-        f"{MODELS_AGREE:.2f}",
-        near(MODELS_AGREE, or_more=True),
-        models_order_tasks_alike,
-    ),
-    Claim(
-        "fig8-models",
-        MODELS,
-        "Fig. 8",
-        "M-CoG: mean over pairs of models",
-        f"{mean_of(MODELS_M_COG):.2f}",
-        near(mean_of(MODELS_M_COG), or_more=True),
-        models_agree(M_COG, MODELS_M_COG),
-    ),
-    Claim(
-        "fig9-models",
-        MODELS,
-        "Fig. 9",
-        "Layer weights: mean over pairs of models",
-        f"{mean_of(MODELS_WEIGHTS):.2f}",
-        near(mean_of(MODELS_WEIGHTS), or_more=True),
-        models_agree(LAYER_WEIGHTS, MODELS_WEIGHTS),
-    ),
-)
+def _within_bounds(measured: Measured, _: float) -> bool | None:
+    """Whether the interval is within the bounds that came with the measurement."""
+    if measured.bounds is None:
+        return True
+    (low, high), (first, last) = measured.bounds, _ends(measured)
+    if low <= first and last <= high:
+        return True
+    return False if last < low or first > high else None
 
 
-MOVEMENT = "How are examples moved? (§5)"
-SCORES = "Memorisation and generalisation (§5, Table 2; Spearman's ρ)"
-APPENDIX = "Deeper models, two classes, costs (Apps B to D)"
-BEYOND = "Beyond the paper"
+def _shifted(measured: Measured, paper: float) -> bool | None:
+    """Whether a mean shift is clearly to the side of the paper's.
 
-_MOVEMENT = (
-    Claim(
-        "gradual",
-        MOVEMENT,
-        "Fig. 10",
-        "Memorisation is gradual",
-        "yes",
-        above(0.5, "no layer makes more than half of the noisy mean's way in most runs"),
-        movement_is_gradual,
-        format="percent",
-    ),
-    Claim(
-        "bottom-swap",
-        MOVEMENT,
-        "Fig. 11",
-        "Swapping the bottom half prevents the crossing",
-        "all tasks",
-        at_least(0.9, "in at least 90% of the runs"),
-        swap_prevents_crossing("bottom"),
-        format="percent",
-    ),
-    Claim(
-        "top-swap",
-        MOVEMENT,
-        "Fig. 11",
-        "Swapping the top half does so for few tasks only",
-        "few tasks",
-        below(0.5, "in less than half of the runs"),
-        swap_prevents_crossing("top"),
-        format="percent",
-    ),
-    *(
-        Claim(
-            f"{one}-{other}".replace("_", "-"),
-            MOVEMENT,
-            "Fig. 12",
-            f"The {IN_PRINT[one]} goes with {IN_PRINT[other]} of the probes",
-            f"{value:.2f}",
-            near(value, or_more=True),
-            events_agree(one, other),
-        )
-        for (one, other), value in EVENTS.items()
-    ),
-)
-
-_SCORES = (
-    Claim(
-        "later-with-generalisation",
-        SCORES,
-        "Table 2",
-        "The better it generalises, the later it memorises",
-        ">= 0.54",
-        positive("every ρ of Table 2 for all models together is above 0"),
-        deeper_with_generalisation,
-    ),
-    *(
-        Claim(
-            f"table2-{depth}-{score.removesuffix('_score')}".replace("_", "-"),
-            SCORES,
-            "Table 2",
-            f"Deeper {IN_PRINT[depth]}, higher {IN_PRINT[score]}",
-            f"{values[ALL_MODELS]:.2f}",
-            near(values[ALL_MODELS], or_more=True),
-            depth_goes_with(depth, score),
-        )
-        for (depth, score), values in TABLE_2.items()
-    ),
-)
-
-_APPENDIX = (
-    Claim(
-        "deeper-models",
-        APPENDIX,
-        "App. B",
-        "A deeper model orders the tasks alike (M-CoG of swapping)",
-        f"{mean_of(DEEPER_M_COG):.2f}",
-        near(mean_of(DEEPER_M_COG), or_more=True),
-        deeper_models_agree,
-    ),
-    *(
-        Claim(
-            f"deeper-{event}",
-            APPENDIX,
-            "App. B",
-            f"{event.capitalize()} in deeper and other models",
-            f"{value:.2f}",
-            near(value),
-            deeper_models_event(event),
-        )
-        for event, value in DEEPER_EVENTS.items()
-    ),
-    *(
-        Claim(
-            f"binarised-{what}".replace("_", "-"),
-            APPENDIX,
-            "App. C",
-            f"Tasks keep their order when cut to two classes ({IN_PRINT[what]})",
-            f"{value:.2f}",
-            near(value, or_more=True),
-            order_is_kept(what),
-        )
-        for what, value in BINARISED.items()
-    ),
-    Claim(
-        "binarised-m-cog-shift",
-        APPENDIX,
-        "App. C",
-        "With two classes M-CoG differs only slightly (mean absolute shift, of 12 layers)",
-        f"{BINARISED_ABSOLUTE:.2f}",
-        below(
-            2 * BINARISED_ABSOLUTE,
-            f"the mean is below twice the paper's, {2 * BINARISED_ABSOLUTE:.2f}",
-        ),
-        absolute_shift(M_COG),
-    ),
-    *(
-        Claim(
-            f"binarised-{event}-shift",
-            APPENDIX,
-            "App. C",
-            f"With two classes the {event} is {'earlier' if value < 0 else 'later'} "
-            "(mean shift, of 12 layers)",
-            f"{value:+.2f}",
-            shifted(value),
-            shift(event),
-        )
-        for event, value in BINARISED_SHIFT.items()
-    ),
-    Claim(
-        "cost",
-        APPENDIX,
-        "App. D",
-        "A model on a task takes more than a day",
-        f"> {HOURS_PER_PAIR:g} h",
-        above(
-            HOURS_PER_PAIR,
-            f"mean computing time per run above {HOURS_PER_PAIR:g} h; one run decides",
-        ),
-        hours_per_pair,
-        fewest=1,
-        format="hours",
-    ),
-)
-
-_BEYOND = (
-    Claim(
-        "single-examples",
-        BEYOND,
-        "Limitations",
-        "Single examples, too, are memorised over several layers",
-        "open",
-        above(0.5, "no layer makes more than half of the way of most examples"),
-        examples_take_several_layers,
-        format="percent",
-    ),
-)
+    Undecided if the interval agrees with the paper's shift and with none at all.
+    """
+    low, high = _ends(measured)
+    if low <= 0 <= high and low <= paper <= high:
+        return None
+    return high < 0 if paper < 0 else low > 0
 
 
-CLAIMS: tuple[Claim, ...] = (
-    *(*_CONTROL, *_LAYERS, *_PROBING, *_TECHNIQUES, *_MODELS),
-    *(*_MOVEMENT, *_SCORES, *_APPENDIX, *_BEYOND),
-)
+def _near(measured: Measured, paper: float) -> bool | None:
+    """Whether a correlation is like the paper's: close to it, or with it in the interval."""
+    low, high = _ends(measured)
+    if high - low > VAGUE:
+        return None
+    close = round(abs((measured.value or 0.0) - paper), 9) <= TOLERANCE
+    return close or (measured.interval is not None and low <= paper <= high)
+
+
+def _near_or_more(measured: Measured, paper: float) -> bool | None:
+    """The same where a stronger correlation is as good, as the claim is that there is one.
+
+    Then an interval that agrees with the paper's and with none at all says nothing.
+    """
+    low, high = _ends(measured)
+    if measured.interval is not None and low <= 0 <= high and low <= paper <= high:
+        return None
+    near = _near(measured, paper)
+    return near if near is None else near or (measured.value or 0.0) > paper
+
+
+ON_BOTH_SIDES = "the interval has {0:g} in it"
+TOO_WIDE = f"the interval is wider than {VAGUE:g}"
+RULES = {
+    "above": Rule(_beyond(lambda value, limit: value > limit), ON_BOTH_SIDES),
+    "at_least": Rule(_beyond(lambda value, limit: value >= limit), ON_BOTH_SIDES),
+    "below": Rule(_beyond(lambda value, limit: value < limit), ON_BOTH_SIDES),
+    "above_chance": Rule(_above_chance, "the interval has chance in it"),
+    "within_bounds": Rule(_within_bounds, "the interval is only partly within"),
+    "shifted": Rule(
+        _shifted,
+        "the interval has both 0 and {0:+.2f} in it",
+        lambda paper: f"the interval is {'below' if paper < 0 else 'above'} 0",
+    ),
+    "near": Rule(
+        _near,
+        TOO_WIDE,
+        lambda paper: f"within {TOLERANCE:g} of {paper:.2f}, or {paper:.2f} is in the interval",
+    ),
+    "near_or_more": Rule(
+        _near_or_more,
+        TOO_WIDE + ", or has both 0 and {0:.2f} in it",
+        lambda paper: f"ρ >= {paper - TOLERANCE:.2f}, or {paper:.2f} is in the interval",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A finding of the paper, and how to check it.
+
+    Attributes:
+        id: A short name.
+        section: The heading it stands under.
+        source: Where in the paper.
+        statement: What the paper found.
+        paper: Its number, or a word.
+        measure: The function of `measures` that it is decided by.
+        arguments: Of that function.
+        rule: The name of what decides, in `RULES`.
+        number: That the rule compares with.
+        holds_if: The rule in words.
+        fewest: Independent observations that a verdict takes.
+        format: How the value is printed.
+    """
+
+    id: str
+    section: str
+    source: str
+    statement: str
+    paper: str
+    measure: str
+    rule: str
+    holds_if: str
+    number: float = 0.0
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    fewest: int = FEWEST
+    format: Format = "number"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with what was measured and the verdict; `reason` says why it is not `holds`."""
+
+    claim: Claim
+    measured: Measured
+    verdict: Verdict
+    reason: str = ""
+
+
+def _read_claims() -> dict[str, Claim]:
+    text = (files("memloc.paper") / "claims.yaml").read_text(encoding="utf-8")
+    sections = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    claims = [_claim(section, row) for section, rows in sections.items() for row in rows]
+    return {claim.id: claim for claim in claims}
+
+
+def _claim(section: str, row: dict[str, Any]) -> Claim:
+    """A name alone, of a measure or rule, has neither arguments nor a number."""
+    measure, rule = row.pop("measure"), row.pop("rule")
+    measure, arguments = (measure, {}) if isinstance(measure, str) else next(iter(measure.items()))
+    rule, number = (rule, 0.0) if isinstance(rule, str) else next(iter(rule.items()))
+    words = RULES[rule].words
+    derived = {} if words is None else {"paper": f"{number:.2f}", "holds_if": words(number)}
+    named = {"section": section, "measure": measure, "arguments": arguments, "rule": rule}
+    return Claim(**(derived | row | named | {"number": float(number)}))
+
+
+CLAIMS = _read_claims()
+"""By id, in the order of the paper."""
 
 
 def check_claims(grid: Grid) -> list[Finding]:
     """Every claim with its verdict."""
     evidence = Evidence(grid)
-    return [judge(claim, evidence) for claim in CLAIMS]
+    return [judge(claim, evidence) for claim in CLAIMS.values()]
 
 
 def count_verdicts(findings: Sequence[Finding]) -> dict[Verdict, int]:
     """How many hold, do not hold, and lack data."""
-    return {one: sum(finding.verdict == one for finding in findings) for one in VERDICTS}
+    counts = Counter(finding.verdict for finding in findings)
+    return {verdict: counts[verdict] for verdict in VERDICTS}
+
+
+def judge(claim: Claim, evidence: Evidence) -> Finding:
+    """Measure a claim and decide it."""
+    return decide(claim, getattr(measures, claim.measure)(evidence, **claim.arguments))
+
+
+def decide(claim: Claim, measured: Measured) -> Finding:
+    """The verdict on what was measured."""
+    rule = RULES[claim.rule]
+    holds, reason = None, ""
+    if measured.missing:
+        reason = measured.missing
+    elif measured.units < claim.fewest:
+        there = "there is" if measured.units == 1 else "there are"
+        reason = f"takes {claim.fewest} {measured.unit}, {there} {measured.units or 'none'}"
+    elif measured.value is None:
+        reason = "the values do not vary"
+    else:
+        holds = rule.decide(measured, claim.number)
+        if holds is None:
+            reason = rule.undecided.format(claim.number)
+        elif claim.rule in ("near", "near_or_more"):
+            if not holds:
+                reason = _compared(measured, claim.number)
+            elif _only_between_models(measured, claim.number):
+                holds, reason = None, "models differ, but within them it is weaker"
+    verdict = VERDICTS[2] if holds is None else VERDICTS[0 if holds else 1]
+    return Finding(claim, measured, verdict, reason)
+
+
+def _only_between_models(measured: Measured, paper: float) -> bool:
+    """Whether a correlation like the paper's is weaker in models that are looked at alone."""
+    if measured.within is None:
+        return False
+    value, high = measured.within
+    return value < paper - TOLERANCE and high < paper
+
+
+def _compared(measured: Measured, paper: float) -> str:
+    """How a correlation differs from the paper's: absent, reversed and stronger are not alike."""
+    value, interval = measured.value or 0.0, measured.interval
+    if value > paper:
+        return "stronger than in the paper"
+    reversed_ = value < 0 < paper and interval is not None and interval[1] < 0
+    return "opposite to the paper" if reversed_ else "weaker than in the paper"

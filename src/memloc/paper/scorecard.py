@@ -11,8 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.paper.claims import check_claims, count_verdicts
-from memloc.paper.verdicts import Finding, Format
+from memloc.paper.claims import Finding, Format, check_claims, count_verdicts
 from memloc.results.grid import Grid, grid_data, grid_title
 
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not enough data": "dim"}
@@ -33,12 +32,9 @@ def scorecard_data(grid: Grid, findings: Sequence[Finding]) -> dict[str, Any]:
 def _record(finding: Finding) -> dict[str, Any]:
     claim, measured = finding.claim, finding.measured
     low, high = measured.interval or (None, None)
+    named = ("id", "section", "source", "statement", "paper")
     return {
-        "id": claim.id,
-        "section": claim.section,
-        "source": claim.source,
-        "statement": claim.statement,
-        "paper": claim.paper,
+        **{name: getattr(claim, name) for name in named},
         "value": measured.value,
         "low": low,
         "high": high,
@@ -46,7 +42,7 @@ def _record(finding: Finding) -> dict[str, Any]:
         "independent": measured.units,
         "unit": measured.unit,
         "verdict": finding.verdict,
-        "rule": claim.rule.words,
+        "rule": claim.holds_if,
         "reason": finding.reason,
         "words": measured.words,
         "details": list(measured.details),
@@ -57,16 +53,8 @@ def page_claims(grid: Grid) -> tuple[str, list[dict[str, Any]]]:
     """What the page of several runs shows of the claims, for `memloc.report.page`."""
     findings = check_claims(grid)
     claims = [
-        {
-            "section": finding.claim.section,
-            "statement": finding.claim.statement,
-            "paper": finding.claim.paper,
-            "here": shown_value(finding),
-            "n": finding.measured.n,
-            "verdict": finding.verdict,
-            "explanation": explanation(finding),
-        }
-        for finding in findings
+        {**_record(one), "here": shown_value(one), "explanation": explanation(one)}
+        for one in findings
     ]
     return summary_line(findings), claims
 
@@ -109,7 +97,7 @@ def _row(*cells: str | Text, style: str = "") -> Table:
 
 def explanation(finding: Finding) -> str:
     """Where the claim is from, what decides, and what is missing or else worth knowing."""
-    parts = [f"{finding.claim.source}; holds if {finding.claim.rule.words}"]
+    parts = [f"{finding.claim.source}; holds if {finding.claim.holds_if}"]
     if finding.reason:
         parts.append(finding.reason)
     if finding.measured.words:
@@ -161,7 +149,7 @@ def scorecard_markdown(grid: Grid, findings: Sequence[Finding]) -> str:
             more = "; ".join(part for part in (finding.reason, measured.words) if part)
             here = shown_value(finding) + (f" ({more})" if more else "")
             cells = (finding.verdict, claim.statement, claim.source, claim.paper, here)
-            row = (*cells, str(measured.n), claim.rule.words)
+            row = (*cells, str(measured.n), claim.holds_if)
             lines.append(f"| {' | '.join(_escaped(cell) for cell in row)} |")
     return "\n".join(lines) + "\n"
 

@@ -1,25 +1,80 @@
-"""Loading the tasks of Dankers & Titov (2024), from local copies or from the hub."""
+"""The 12 tasks of Dankers & Titov (2024): `tasks.yaml`, and loading them from files or the hub."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import yaml
 
 from memloc.config import Data
 from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids, read_table
-from memloc.data.hub import HubSplit, load_splits
+from memloc.data.hub import load_splits
 from memloc.data.task import INPUT_COLUMNS, NamedTask, Task
 from memloc.errors import DataError
-from memloc.paper.catalogue import PAPER_TASKS, PaperTask
 
-__all__ = ["PAPER_TASKS", "PaperTask", "load_paper", "tasks"]
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 TRAIN_SHARE = 0.8
 """Share of the examples for training, where the data set has no split of its own."""
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """Where a task of the paper comes from and how it is made (section 3, table 1).
+
+    Attributes:
+        name: What memloc calls it.
+        category: One of the paper's four.
+        hub: Its name on the hub.
+        configuration: Which configuration, if it has several or is `converted`.
+        converted: The data set is a loading script; take the hub's Parquet copies of it.
+        columns: The column on the hub for each of memloc's input columns.
+        label: The column on the hub with the label, as a class name or its number.
+        labels: The class names, in order.
+        train_size: Training examples in the local copies the table was checked with.
+        licence: The terms of the data, as far as they are stated.
+        description: What is to be told apart.
+        has_split: Whether the data set itself sets evaluation data apart.
+        drop_others: Examples with other labels are left out (instead of being an error).
+        topics: If set, the label column holds a list of topics; keep the documents with a single
+            topic that is among this many most frequent ones, and of repeated texts the first.
+    """
+
+    name: str
+    category: str
+    hub: str
+    columns: dict[str, str]
+    label: str
+    labels: tuple[str, ...]
+    train_size: int
+    licence: str
+    description: str
+    configuration: str | None = None
+    converted: bool = False
+    has_split: bool = True
+    drop_others: bool = False
+    topics: int | None = None
+
+
+def _read_tasks() -> dict[str, PaperTask]:
+    text = (files("memloc.paper") / "tasks.yaml").read_text(encoding="utf-8")
+    rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return {
+        name: PaperTask(name, **row | {"labels": tuple(row["labels"])})
+        for name, row in rows.items()
+    }
+
+
+PAPER_TASKS = _read_tasks()
+"""By name."""
 
 
 def tasks() -> list[NamedTask]:
@@ -53,9 +108,6 @@ def load_paper(row: PaperTask, data_dir: Path | None = None) -> Task:
     Args:
         row: Which task.
         data_dir: A folder with ``<task>/{train,validation,test}.jsonl``; without it, the hub.
-
-    Returns:
-        The task.
 
     Raises:
         DataError: If the data cannot be found or are not what they should be.
@@ -124,26 +176,26 @@ def _from_hub(row: PaperTask) -> tuple[tuple[str, ...], pd.DataFrame, pd.DataFra
     return labels, tables[0], tables[1]
 
 
-def _read_split(row: PaperTask, split: HubSplit) -> pd.DataFrame:
+def _read_split(row: PaperTask, split: Dataset) -> pd.DataFrame:
     """The columns memloc needs; `label` still holds class names (or lists of topics)."""
-    absent = [name for name in [*row.columns.values(), row.label] if name not in split.columns]
+    absent = [name for name in [*row.columns.values(), row.label] if name not in split.column_names]
     if absent:
         raise DataError(
-            f"{row.hub} has no column {absent[0]!r} (but: {', '.join(split.columns)})",
+            f"{row.hub} has no column {absent[0]!r} (but: {', '.join(split.column_names)})",
             setting="data.data_dir",
             remedy="give a folder with a local copy",
         )
-    names = split.class_names.get(row.label, list(row.labels))
-    cells = split.columns[row.label]
+    names = getattr(split.features[row.label], "names", row.labels)
+    cells = split[row.label][:]
     table = pd.DataFrame({"example": np.arange(len(cells), dtype=np.int64)})
     for name in INPUT_COLUMNS:
         if name in row.columns:
-            table[name] = pd.Series(split.columns[row.columns[name]], dtype=object)
+            table[name] = pd.Series(split[row.columns[name]][:], dtype=object)
     table["label"] = pd.Series([_class_name(cell, names) for cell in cells], dtype=object)
     return table
 
 
-def _class_name(cell: Any, names: list[str]) -> Any:
+def _class_name(cell: Any, names: Sequence[str]) -> Any:
     if isinstance(cell, bool):
         return str(cell)
     if isinstance(cell, int):

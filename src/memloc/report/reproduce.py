@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ from memloc.config import (
     Localisation,
     Run,
     Setting,
-    Settings,
     Training,
     settings_in,
     write_value,
 )
 from memloc.errors import MISSING
 from memloc.models.names import known_training
-from memloc.techniques import PluginFailed, find
+from memloc.techniques import PluginFailed, Technique, find
 
 ALWAYS = ("data.task", "model.name", "seeds")
 """Settings that are named even if they have their default."""
@@ -47,68 +47,54 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
 
 def _words(settings: Run | Localisation) -> Iterator[str]:
     start = settings.model.name if isinstance(settings, Run) else settings.pretrained or ""
-    usual_training = Training(**known_training(start))
+    usual = {"training": Training(**known_training(start))}
     for setting in settings_in(type(settings)):
-        value = _value(settings, setting.path)
+        group, _, name = setting.path.rpartition(".")
         if setting.path == "techniques":
             yield from _techniques(settings)
-        elif setting.path.startswith("training."):
-            # The default depends on the model, and on the version: named unless both agree.
-            usual = _value(usual_training, setting.path.removeprefix("training."))
-            if not value == usual == setting.default:
-                yield from _option(setting, value)
-        elif value is not MISSING and (value != setting.default or setting.path in ALWAYS):
+            continue
+        try:
+            value = attrgetter(setting.path)(settings)
+        except AttributeError:  # in a group that was left out
+            continue
+        default = setting.default
+        # If the default depends on the model, the value is named: it may change with the version.
+        if group in usual and getattr(usual[group], name) != default:
+            default = MISSING
+        if value != default or setting.path in ALWAYS:
             yield from _option(setting, value)
 
 
-def _value(settings: Settings, path: str) -> Any:
-    """A setting by its path; `MISSING` if it is in a group that was left out."""
-    found: Any = settings
-    for name in path.split("."):
-        found = MISSING if found is None else getattr(found, name)
-        if found is MISSING:
-            return MISSING
-    return found
-
-
 def _option(setting: Setting, value: Any) -> list[str]:
-    flag = f"--{setting.path}" if setting.flag is None else setting.flag.name
+    long = f"--{setting.path}"
+    short = setting.option or long
     if setting.is_switch:
         on = value is not None and value is not False
         if setting.default is None:
-            return [flag if on else f"--no-{flag[2:]}"]
-        if on and setting.flag is not None:
-            return [flag]
-        return [f"--{setting.path}", write_value(value)]
+            return [short if on else f"--no-{short[2:]}"]
+        return [short] if on and setting.option else _pair(long, value)
+    return _pair(short, value)
+
+
+def _pair(flag: str, value: Any) -> list[str]:
     text = write_value(value)
     return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
 def _techniques(settings: Run | Localisation) -> Iterator[str]:
     """Which ones, and their settings that are not the default."""
-    chosen = [n for n in settings.techniques if _kind(n) == "technique"]
-    if not isinstance(settings, Run) or chosen != list(DEFAULT_TECHNIQUES):
-        yield from ("--techniques", ",".join(chosen))
+    chosen, words = [], []
     for name, given in settings.techniques.items():
         try:
-            known = {one.path: one for one in settings_in(find(name).Config, name)}
+            technique: type[Technique] | None = find(name)
         except PluginFailed:
-            known = {}
+            technique = None
+        if technique is None or technique.kind == "technique":
+            chosen.append(name)
+        usual = technique.Config.model_construct().model_dump(mode="json") if technique else {}
         for key, value in given.items():
-            setting = known.get(f"{name}.{key}")
-            if setting is None or value != _plain(setting.default):
-                text = write_value(value)
-                flag = f"--{name}.{key}"
-                yield from [f"{flag}={text}"] if text.startswith("-") else [flag, text]
-
-
-def _plain(value: Any) -> Any:
-    """As in JSON."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _kind(name: str) -> str:
-    try:
-        return find(name).kind
-    except PluginFailed:
-        return "technique"
+            if key not in usual or value != usual[key]:
+                words += _pair(f"--{name}.{key}", value)
+    if not isinstance(settings, Run) or chosen != list(DEFAULT_TECHNIQUES):
+        yield from ("--techniques", ",".join(chosen))
+    yield from words

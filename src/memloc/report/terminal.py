@@ -1,7 +1,8 @@
-"""The summary of a run in a terminal of 80 columns; readable without colour."""
+"""Results of `run`, `localise` and `control` in a terminal of 80 columns, also without colour."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.results.narrative import SWAPPED, clean_lost, of_all, part_of, undone_by_all
+from memloc.results.narrative import SWAPPED, facts, part_of, undone_by_all
 from memloc.techniques import at_checkpoints
 from memloc.text import counted, duration, percent
 
@@ -18,11 +19,8 @@ WIDTH = 80
 BAR = 24
 MOST_SIDE_BY_SIDE = 5
 """Techniques in a row."""
-MOST_CELLS = 24
+MOST_CELLS = 14
 """Of a heat map, in each direction."""
-STRIP = 41
-"""Columns between the two classes."""
-LOWEST, HIGHEST = -0.25, 1.25
 MOST_COLUMNS = 12
 MOST_ROWS = 12
 EVENTS = {
@@ -35,41 +33,89 @@ EVENTS = {
 RAMP = ("#20204a", "#3b2f7d", "#6d3f92", "#a34f8e", "#d4667b", "#f28f6b", "#fbc87a")
 
 
+def section(title: str, about: str = "") -> Text:
+    """The heading of a part."""
+    return Text.assemble("\n", (title, "bold cyan"), (f"  ({about})" if about else "", "dim"))
+
+
+def indented(what: RenderableType, top: int = 0) -> Padding:
+    """Two columns to the right."""
+    return Padding(what, (top, 0, 0, 2), expand=False)
+
+
+def columns(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    gap: int = 3,
+    left: Sequence[int] = (0,),
+) -> Table:
+    """A table without lines; all but some columns are aligned at the right."""
+    table = Table(
+        box=None,
+        pad_edge=False,
+        padding=(0, gap, 0, 0),
+        header_style="dim",
+        show_header=any(heads),
+    )
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="left" if place in left else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def decimal(value: float | None, digits: int = 3) -> str:
+    """A number, or a dash; what is 0 when rounded has no sign."""
+    if value is None or value != value:
+        return "-"
+    text = f"{value:.{digits}f}"
+    return text if float(text) else text.lstrip("-")
+
+
+def bar(share: float, width: int) -> Text:
+    """A bar of this share of the width."""
+    return Text(f"{'█' * round(min(max(share, 0.0), 1.0) * width):<{width}}", style="cyan")
+
+
 def show_run(summary: dict[str, Any], console: Console) -> None:
     """Print everything `memloc run` has to say."""
-    training = summary["training"]
-    console.print()
-    console.print(
-        Text.assemble(
-            ("memloc", "bold"),
-            f"  {summary['model']} ({counted(summary['layers'], 'layer')}) on {summary['task']}: "
-            f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
-        )
+    _show_title(
+        f"{summary['model']} ({counted(summary['layers'], 'layer')}) on {summary['task']}: "
+        f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
+        *(summary, console),
     )
-    _show_parts(summary, console)
     console.print(section("Did it memorise, did it generalise?"))
-    console.print(Padding(_accuracies(training), (0, 0, 0, 2), expand=False))
+    rows: tuple[tuple[str, str, str, str], ...] = (
+        ("fine-tuned on flipped labels", "noisy_accuracy", "clean_accuracy", "validation_accuracy"),
+        ("on original labels", "", "original_accuracy", "original_validation_accuracy"),
+        ("on flipped labels, head only", "frozen_noisy_accuracy", "", ""),
+    )
+    known = {key: f"{one:.3f}" for key, one in summary["training"].items() if _is_number(one)}
+    cells = [[title, *(known.get(key, "") for key in keys)] for title, *keys in rows]
+    heads = ("accuracy", "flipped labels", "clean labels", "validation")
+    console.print(indented(columns(heads, cells)))
     _show_techniques(summary, console)
 
 
 def show_localisation(summary: dict[str, Any], console: Console) -> None:
     """Print everything `memloc localise` has to say."""
-    console.print()
-    console.print(
-        Text.assemble(
-            ("memloc", "bold"),
-            f"  {summary['model']} ({counted(summary['layers'], 'layer')}): "
-            f"{summary['examples']} examples, "
-            f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised",
-        )
+    _show_title(
+        f"{summary['model']} ({counted(summary['layers'], 'layer')}): {summary['examples']} "
+        f"examples, {summary['noisy_examples']} noisy, {summary['memorised_examples']} of them "
+        "memorised",
+        *(summary, console),
     )
-    _show_parts(summary, console)
     _show_techniques(summary, console)
 
 
-def _show_parts(summary: dict[str, Any], console: Console) -> None:
-    parts = {part_of(result) for result in summary["techniques"].values()} - {""}
-    for part in parts:
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _show_title(words: str, summary: dict[str, Any], console: Console) -> None:
+    console.print()
+    console.print(Text.assemble(("memloc", "bold"), f"  {words}"))
+    for part in {part_of(result) for result in summary["techniques"].values()} - {""}:
         console.print(f"        of the layers, only the {part} are changed (--unit)", style="dim")
 
 
@@ -77,17 +123,15 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
     techniques = summary["techniques"]
     if any(result["m_cog"] is not None for result in techniques.values()):
         console.print(section("Where? Layer weights by technique"))
-        console.print(Padding(profiles(techniques), (0, 0, 0, 2), expand=False))
-    windowed = {n: r for n, r in techniques.items() if undone_by_all(summary, r)}
+        console.print(indented(profiles(techniques)))
+    windowed = {n: r for n, r in techniques.items() if undone_by_all(r)}
     for name, result in windowed.items():
         what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
         undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
         console.print(section(f"{what}: {undone}, by window size and layer"))
-        console.print(
-            Padding(heat_map(result["undone_by_size_and_layer"]), (0, 0, 0, 2), expand=False)
-        )
+        console.print(indented(heat_map(result["undone_by_size_and_layer"])))
     if windowed:
-        console.print(Padding(_facts(windowed, summary), (1, 0, 0, 2), expand=False))
+        console.print(indented(_facts(windowed, summary), top=1))
     show_explanation(summary, console)
     show_over_time(summary, console)
     show_generalisation(summary, console)
@@ -96,11 +140,15 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
         for example in summary["sample_examples"]:
             console.print(_example_line(example))
     console.print()
-    console.print(Text(summary["interpretation"], style="bold"))
-    if summary["agreement"]["words"]:
-        console.print(Text(summary["agreement"]["words"]))
     over_time = (summary.get("over_time") or {}).get("words", [])
-    for sentence in (*summary["explanation"]["words"], *over_time):
+    sentences = (summary["agreement"]["words"], *summary["explanation"]["words"], *over_time)
+    _show_conclusion(summary, sentences, console)
+
+
+def _show_conclusion(summary: dict[str, Any], sentences: Iterable[str], console: Console) -> None:
+    if summary["interpretation"]:
+        console.print(Text(summary["interpretation"], style="bold"))
+    for sentence in filter(None, sentences):
         console.print(Text(sentence))
     for caveat in summary["caveats"]:
         console.print(Text(f"Caution: {caveat}", style="yellow"))
@@ -111,9 +159,7 @@ def _example_line(example: dict[str, Any]) -> Text:
     window = f"layer {first}" if first == last else f"layers {first}-{last}"
     before = example["original_label"]
     labels = example["label"] if before is None else f"{example['label']} (was {before})"
-    line = Text(f"  {window:<12} {labels}: ")
-    text = " ".join(example["text"].split())
-    line.append(text, style="dim")
+    line = Text.assemble(f"  {window:<12} {labels}: ", (" ".join(example["text"].split()), "dim"))
     line.truncate(WIDTH - 1, overflow="ellipsis")
     return line
 
@@ -122,11 +168,8 @@ def show_files(folder: str, console: Console, jobs: dict[str, int] | None, secon
     """Where the results are, and how much of them is new."""
     show_jobs(jobs, seconds, console)
     console.print(f"Results: {folder}/", soft_wrap=True, highlight=False, markup=False)
-    console.print(
-        "  summary.json, layers, windows, examples, predictions (.parquet) and more",
-        style="dim",
-        highlight=False,
-    )
+    files = "  summary.json, layers, windows, examples, predictions (.parquet) and more"
+    console.print(files, style="dim", highlight=False)
 
 
 def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> None:
@@ -143,61 +186,15 @@ def show_jobs(jobs: dict[str, int] | None, seconds: float, console: Console) -> 
         console.print(f"Computed in {duration(seconds)}.")
 
 
-def section(title: str) -> Text:
-    """The heading of a part."""
-    return Text(f"\n{title}", style="bold cyan")
-
-
-def _accuracies(training: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("accuracy")
-    for column in ("flipped labels", "clean labels", "validation"):
-        table.add_column(column, justify="right")
-    rows: tuple[tuple[str | None, ...], ...] = (
-        ("fine-tuned on flipped labels", "noisy_accuracy", "clean_accuracy", "validation_accuracy"),
-        ("on original labels", None, "original_accuracy", "original_validation_accuracy"),
-        ("on flipped labels, head only", "frozen_noisy_accuracy", None, None),
-    )
-    for title, *keys in rows:
-        values = [None if key is None else training[key] for key in keys]
-        table.add_row(title, *("" if value is None else f"{value:.3f}" for value in values))
-    return table
-
-
-def _facts(windowed: dict[str, dict[str, Any]], summary: dict[str, Any]) -> Table:
+def _facts(windowed: Iterable[str], summary: dict[str, Any]) -> Table:
     """What techniques that change windows found, side by side."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    table.add_column("")
-    for name in windowed:
-        table.add_column(name, justify="right")
-
-    def row(title: str, cells: list[str | None]) -> None:
-        if any(cells):
-            table.add_row(title, *(cell or "-" for cell in cells))
-
-    results = list(windowed.values())
-    best = [result["strongest_single_layer"] for result in results]
-    row(
-        "strongest single layer",
-        [one and f"layer {one['layer']}, undoes {of_all(one['undoes'])}" for one in best],
-    )
-    row(
-        "layers to undo 95%",
-        [r["layers_to_undo"] and f"{r['layers_to_undo']} of {r['layers']}" for r in results],
-    )
-    row(
-        "examples one layer undoes",
-        [percent(r["examples_undone_by_one_layer"]) for r in results],
-    )
-    row("undone by all layers", [percent(undone_by_all(summary, r)) for r in results])
-    lost = [percent(clean_lost(summary, r), 1) for r in results]
-    row("clean labels lost (mean)", lost)
-    if not any(lost):  # what θ_M knew of them is not known
-        row("clean labels wrong (mean)", [percent(r["clean_error"], 1) for r in results])
-    return table
+    of_each = [facts(summary, name) for name in windowed]
+    titles = [title for title in list(of_each[0])[1:] if any(found[title] for found in of_each)]
+    rows = [(title, *(found[title] or "-" for found in of_each)) for title in titles]
+    return columns(("", *windowed), rows)
 
 
-def heat_map(matrix: list[list[float | None]]) -> RenderableType:
+def heat_map(matrix: list[list[float | None]]) -> Table:
     """E as a grid: window size downwards, layer to the right, in per cent.
 
     Sizes that were not looked at are left out. In deep models adjacent layers and sizes are put
@@ -205,47 +202,27 @@ def heat_map(matrix: list[list[float | None]]) -> RenderableType:
     """
     n = len(matrix)
     step = -(-n // MOST_CELLS)
-    groups = [range(start, min(start + step, n)) for start in range(0, n, step)]
-    room = WIDTH - 10
-    wide = 5 if len(groups) * 5 <= room else 4 if len(groups) * 4 <= room else 3
-    notes = [f"from size {n} down; █ is 100 or more"] if wide == 3 else []
-    if step > 1:
-        notes.append(f"cells are means of {step} layers and sizes")
-    lines = [Text("; ".join(notes), style="dim")] if notes else []
-    header = Text().append("layer" if wide == 3 else "layer   ", style="dim")
-    # Numbers of three digits would touch: then only every other.
-    shown = [str(group[0] + 1) if n < 100 or not i % 2 else "" for i, group in enumerate(groups)]
-    lines.append(header.append("".join(_padded(layer, wide) for layer in shown)))
-    for sizes in reversed(groups):
-        cells = [_mean([matrix[s][c] for s in sizes for c in columns]) for columns in groups]
-        if any(value is not None for value in cells):
-            size = sizes[0] + 1
-            line = Text().append(f"{size:>4} " if wide == 3 else f"size {size:>2} ", style="dim")
-            for value in cells:
-                line.append(*_cell(value, wide))
-            lines.append(line)
-    return Group(*lines)
+    values = np.full((-(-n // step) * step,) * 2, np.nan)
+    values[:n, :n] = np.array(matrix, dtype=float)  # None becomes NaN
+    blocks = np.ma.masked_invalid(values).reshape(len(values) // step, step, -1, step)
+    cells = blocks.mean(axis=(1, 3))
+    table = Table.grid()
+    table.title = f"cells are means of {step} layers and sizes" if step > 1 else None
+    table.title_style, table.title_justify = "dim", "left"
+    numbers = range(1, n + 1, step)
+    table.add_row(Text("layer   ", "dim"), *(f"{layer:>4} " for layer in numbers))
+    for number, row in reversed(list(zip(numbers, cells, strict=True))):
+        if row.count():
+            table.add_row(Text(f"size {number:>2} ", "dim"), *map(_cell, row.filled(np.nan)))
+    return table
 
 
-def _mean(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _cell(value: float | None, wide: int) -> tuple[str, str]:
-    if value is None:
-        return _padded("·", wide), "dim"
+def _cell(value: float) -> Text:
+    if np.isnan(value):
+        return Text("   · ", "dim")
     step = round(min(1.0, max(0.0, value)) * (len(RAMP) - 1))
     ink = "#ffffff" if step < 4 else "#000000"
-    number = f"{value * 100:.0f}"
-    if wide == 3 and len(number) > 2:
-        number = "█"  # three digits would touch their neighbours
-    return _padded(number, wide), f"{ink} on {RAMP[step]}"
-
-
-def _padded(number: str, wide: int) -> str:
-    """Right-justified, with a gap behind where there is room for one."""
-    return f"{number:>{wide - 1}} " if wide > 3 else f"{number:>{wide}}"
+    return Text(f"{value * 100:>4.0f} ", f"{ink} on {RAMP[step]}")
 
 
 def profiles(techniques: dict[str, dict[str, Any]]) -> Group:
@@ -253,8 +230,8 @@ def profiles(techniques: dict[str, dict[str, Any]]) -> Group:
     names = list(techniques)
     parts: list[RenderableType] = []
     for start in range(0, len(names), MOST_SIDE_BY_SIDE):
-        row = names[start : start + MOST_SIDE_BY_SIDE]
-        parts += [*([Text()] if parts else []), _profiles({name: techniques[name] for name in row})]
+        row = {name: techniques[name] for name in names[start : start + MOST_SIDE_BY_SIDE]}
+        parts += [*([Text()] if parts else []), _profiles(row)]
     return Group(*parts)
 
 
@@ -265,161 +242,75 @@ def _profiles(techniques: dict[str, dict[str, Any]]) -> Table:
     width = max(3, min(BAR, (WIDTH - 10) // len(techniques) - 8))
     for name in techniques:
         table.add_column(name)
-    n_layers = max(result["layers"] for result in techniques.values())
-    for layer in range(1, n_layers + 1):
-        table.add_row(
-            str(layer), *(_bar(r["layer_weights"], layer, width) for r in techniques.values())
-        )
-    table.add_row(
-        "M-CoG", *(Text(_centre(result), style="bold") for result in techniques.values()), style=""
-    )
+    results = list(techniques.values())
+    for layer in range(max(result["layers"] for result in results)):
+        table.add_row(str(layer + 1), *(_weight(r["layer_weights"], layer, width) for r in results))
+    centres = []
+    for result in results:
+        spread = result["m_cog_spread"]
+        deviation = "" if spread is None else f" ± {spread:.2f}"
+        centres.append(Text(decimal(result["m_cog"], 2) + deviation, style="bold"))
+    table.add_row("M-CoG", *centres)
     return table
 
 
-def _bar(weights: list[float], layer: int, width: int) -> Text:
-    weight = weights[layer - 1]
+def _weight(weights: list[float], layer: int, width: int) -> Text:
+    weight = weights[layer]
     if weight is None:
         return Text(f"{' ' * width}     -")
-    top = max(weights) or 1.0
-    length = round(weight / top * width)
-    line = Text("█" * length, style="cyan")
-    line.append(f"{' ' * (width - length)} {weight:.3f}", style="default")
-    return line
-
-
-def _centre(result: dict[str, Any]) -> str:
-    if result["m_cog"] is None:
-        return "-"
-    spread = result["m_cog_spread"]
-    return f"{result['m_cog']:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")
+    return bar(weight / (max(weights) or 1.0), width).append(f" {weight:.3f}", "default")
 
 
 def show_explanation(summary: dict[str, Any], console: Console) -> None:
     """Print what the explanations found, if there are any."""
     found = summary["explanation"]
     if "centroids" in found:
-        console.print(
-            Text("\nHow? Flipped examples between their two classes, by layer", style="bold cyan")
-        )
-        console.print(_indented(trajectory(found["centroids"])))
+        console.print(section("How? Flipped examples between their two classes, by layer"))
+        console.print(indented(_positions(found["centroids"])))
     if "events" in found:
-        console.print(_indented(event_lines(found["events"]["memorised"]), top=1))
+        events = {name: one for name, one in found["events"]["memorised"].items() if name in EVENTS}
+        rows = [(EVENTS[name], _event(events[name])) for name in EVENTS if name in events]
+        console.print(indented(columns(("", ""), rows), top=1))
     if "examples" in found:
-        console.print(_indented(crossing_lines(found["examples"]), top=1))
+        console.print(indented(_crossings(found["examples"]), top=1))
 
 
-def show_generalisation(summary: dict[str, Any], console: Console) -> None:
-    """Print what the half-splits found, if there were any."""
-    found = summary.get("generalisation")
-    if not found:
-        return
-    title = f"\nHeld-out training examples ({found['splits']} half-splits)"
-    console.print(Text(title, style="bold cyan"))
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("probability of the label", "flipped labels", "clean labels"):
-        table.add_column(column, justify="left" if not table.columns else "right")
-    for name, title in (
-        ("training_memorisation", "if the example was seen"),
-        ("generalisation_score", "if it was held out"),
-        ("counterfactual_memorisation", "difference (counterfactual memorisation)"),
-    ):
-        cells = [_decimal(found["means"][kind][name]) for kind in ("noisy", "clean")]
-        table.add_row(title, *cells)
-    console.print(_indented(table))
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
-    for column in ("finding the flipped labels by", "ROC-AUC", "average precision"):
-        table.add_column(column, justify="left" if not table.columns else "right")
-    for name, title in (
-        ("counterfactual_memorisation", "counterfactual memorisation"),
-        ("self_confidence", "self-confidence (held out)"),
-    ):
-        found_by = found["detection"][name]
-        table.add_row(title, *map(_decimal, (found_by["roc_auc"], found_by["average_precision"])))
-    table.add_row("guessing", _decimal(0.5), _decimal(found["share_noisy"]))
-    console.print(_indented(table, top=1))
-    score, error = _decimal(found["score"]), _decimal(found["standard_error"])
-    console.print(f"  generalisation score {score} ± {error}", highlight=False)
+def _event(found: dict[str, Any]) -> str:
+    """The layer of an event; missing ones say so."""
+    if found["layer"] is None:
+        return "missing"
+    note = f" ({found['missing']} missing)" if found["missing"] else ""
+    return f"layer {found['layer']:.1f}".removesuffix(".0") + note
 
 
-def trajectory(centroids: dict[str, Any]) -> Table:
-    """Per layer: where both classes and the noisy mean are; beside it the numbers."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("\nlayer", justify="right", style="dim")
-    axis = list(" " * STRIP)
-    for position, words in ((0.0, "new class"), (1.0, "old class")):
-        start = _column(position) - len(words) // 2
-        axis[start : start + len(words)] = words
-    ticks = list(" " * STRIP)
-    for position, mark in ((0.0, "0"), (0.5, "½"), (1.0, "1")):
-        ticks[_column(position)] = mark
-    table.add_column("".join(axis) + "\n" + "".join(ticks))
-    table.add_column("\nmean", justify="right")
-    swapped = {model: name for model, name in SWAPPED.items() if model in centroids}
-    for index, name in enumerate(swapped.values()):
-        table.add_column(("swapped:" if not index else "") + f"\n{name}", justify="right")
+def _positions(centroids: dict[str, Any]) -> Table:
+    """Per layer: where flipped examples are, between the new class (0) and the old one (1)."""
     own = centroids["memorised"]
+    swapped = {model: name for model, name in SWAPPED.items() if model in centroids}
+    rows: list[tuple[str | Text, ...]] = []
     for layer, mean in enumerate(own["noisy"]["mean"]):
-        others = [centroids[model]["noisy"]["mean"][layer] for model in swapped]
-        table.add_row(
-            str(layer + 1), _strip(own, layer), _decimal(mean, 2), *(_decimal(o, 2) for o in others)
-        )
-    table.add_row("", Text("● flipped examples  ░ ▒ middle 75% of the classes", style="dim"))
-    return table
+        classes = [
+            " to ".join(decimal(own[group][end][layer], 1) for end in ("low", "high"))
+            for group in ("class_a", "class_b")
+        ]
+        others = (decimal(centroids[model]["noisy"]["mean"][layer], 2) for model in swapped)
+        rows.append((str(layer + 1), bar(mean or 0, 14), decimal(mean, 2), *classes, *others))
+    heads = ("\nlayer", "\nflipped", "\nmean", "new class\nmid 75%", "old class\nmid 75%")
+    return columns((*heads, *(f"swapped:\n{name}" for name in swapped.values())), rows, 2, (1,))
 
 
-def _strip(groups: dict[str, Any], layer: int) -> Text:
-    cells = [" "] * STRIP
-    for group, mark in (("class_a", "░"), ("class_b", "▒")):
-        low, high = (groups[group][end][layer] for end in ("low", "high"))
-        if low is None or high is None:
-            continue
-        for column in range(_column(low), _column(high) + 1):
-            cells[column] = "▓" if cells[column] != " " else mark
-    mean = groups["noisy"]["mean"][layer]
-    line = Text("".join(cells), style="dim")
-    if mean is None:
-        return line
-    column = _column(mean)
-    return Text.assemble(line[:column], ("●", "bold magenta"), line[column + 1 :])
-
-
-def _column(position: float) -> int:
-    """Where a position is in the strip; those outside are at its ends."""
-    share = (min(max(position, LOWEST), HIGHEST) - LOWEST) / (HIGHEST - LOWEST)
-    return round(share * (STRIP - 1))
-
-
-def event_lines(events: dict[str, Any]) -> Table:
-    """The layers of the events; missing ones say so."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right")
-    for event, title in EVENTS.items():
-        if event not in events:
-            continue
-        found = events[event]
-        layer = "missing" if found["layer"] is None else f"layer {found['layer']:.1f}"
-        note = f" ({found['missing']} missing)" if found["missing"] and found["layer"] else ""
-        table.add_row(title, layer.removesuffix(".0") + note)
-    return table
-
-
-def crossing_lines(examples: dict[str, Any]) -> Group:
-    """How many single examples change sides for good in which layer."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("layer", style="dim", no_wrap=True)
-    shown = list(enumerate(examples["crossing_shares"], start=1))
-    if len(shown) > MOST_COLUMNS:  # as many columns as fit: in groups of layers
-        width = -(-len(shown) // (MOST_COLUMNS - 4))
-        groups = [shown[i : i + width] for i in range(0, len(shown), width)]
-        columns = [(f"{g[0][0]}-{g[-1][0]}", sum(s for _, s in g)) for g in groups]
-    else:
-        columns = [(str(layer), share) for layer, share in shown]
-    for title, _ in (*columns, ("never", 0.0)):
-        table.add_column(title, justify="right", no_wrap=True)
-    cells = [f"{share:.0%}" for _, share in columns]
-    table.add_row("", *cells, f"{examples['never_cross']:.0%}")
-    return Group(Text("single examples that cross for good, by layer"), table)
+def _crossings(examples: dict[str, Any]) -> Group:
+    """How many single examples change sides for good in which layer, or group of layers."""
+    shares = examples["crossing_shares"]
+    width = 1 if len(shares) <= MOST_COLUMNS else -(-len(shares) // (MOST_COLUMNS - 4))
+    groups = [
+        range(start, min(start + width, len(shares))) for start in range(0, len(shares), width)
+    ]
+    heads = [str(g[0] + 1) if width == 1 else f"{g[0] + 1}-{g[-1] + 1}" for g in groups]
+    cells = [f"{sum(shares[layer] for layer in group):.0%}" for group in groups]
+    row = ("", *cells, f"{examples['never_cross']:.0%}")
+    words = Text("single examples that cross for good, by layer")
+    return Group(words, columns(("layer", *heads, "never"), [row], 2))
 
 
 def show_over_time(summary: dict[str, Any], console: Console) -> None:
@@ -427,34 +318,128 @@ def show_over_time(summary: dict[str, Any], console: Console) -> None:
     found = summary.get("over_time")
     if not found:
         return
-    console.print(Text("\nWhen? Memorisation over training time", style="bold cyan"))
-    console.print(Padding(checkpoint_rows(found["epochs"]), (0, 0, 0, 2), expand=False))
-
-
-def checkpoint_rows(epochs: list[dict[str, Any]]) -> Table:
-    """One line per checkpoint; of many, evenly spread ones with the first and the last."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    epochs = found["epochs"]
     heads = ("\nepoch", "flipped\nlabels", "in the\nlayers", "clean\nlabels", "valida-\ntion")
     centres = (*(f"M-CoG\n{name}" for name in at_checkpoints()), "crossing\n(layer)")
-    for head in (*heads, *centres):
-        table.add_column(head, justify="right", no_wrap=True)
+    rows = []
+    # Of many, evenly spread ones with the first and the last.
     places = np.linspace(0, len(epochs) - 1, min(MOST_ROWS, len(epochs))).round().astype(int)
-    for place in np.unique(places):
-        one = epochs[int(place)]
+    for one in (epochs[place] for place in places):
         shares = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy")
         missing = "-" if one["seeds_with_enough"] else "not yet"
-        table.add_row(
-            str(one["epoch"]),
-            *("-" if one[name] is None else f"{one[name]:.0%}" for name in shares),
-            *(missing if one[name] is None else f"{one[name]:.2f}" for name in at_checkpoints()),
-            "-" if one["centroids"] is None else f"{one['centroids']:.1f}".removesuffix(".0"),
+        rows.append(
+            (
+                str(one["epoch"]),
+                *(percent(one[name]) or "-" for name in shares),
+                *(missing if one[n] is None else f"{one[n]:.2f}" for n in at_checkpoints()),
+                decimal(one["centroids"], 1).removesuffix(".0"),
+            )
         )
-    return table
+    console.print(section("When? Memorisation over training time"))
+    console.print(indented(columns((*heads, *centres), rows, 2, left=())))
 
 
-def _indented(what: Any, top: int = 0) -> Padding:
-    return Padding(what, (top, 0, 0, 2), expand=False)
+def show_generalisation(summary: dict[str, Any], console: Console) -> None:
+    """Print what the half-splits found, if there were any."""
+    found = summary.get("generalisation")
+    if not found:
+        return
+    means, detection = found["means"], found["detection"]
+    seen = {
+        "training_memorisation": "if the example was seen",
+        "generalisation_score": "if it was held out",
+        "counterfactual_memorisation": "difference (counterfactual memorisation)",
+    }
+    finders = {
+        "counterfactual_memorisation": "counterfactual memorisation",
+        "self_confidence": "self-confidence (held out)",
+    }
+    console.print(section(f"Held-out training examples ({found['splits']} half-splits)"))
+    rows = [
+        (title, *(decimal(means[kind][name]) for kind in ("noisy", "clean")))
+        for name, title in seen.items()
+    ]
+    heads = ("probability of the label", "flipped labels", "clean labels")
+    console.print(indented(columns(heads, rows)))
+    rows = [
+        (title, *(decimal(detection[name][key]) for key in ("roc_auc", "average_precision")))
+        for name, title in finders.items()
+    ]
+    rows.append(("guessing", decimal(0.5), decimal(found["share_noisy"])))
+    heads = ("finding the flipped labels by", "ROC-AUC", "average precision")
+    console.print(indented(columns(heads, rows), top=1))
+    score, error = decimal(found["score"]), decimal(found["standard_error"])
+    console.print(f"  generalisation score {score} ± {error}", highlight=False)
 
 
-def _decimal(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
+CONTROL_BAR = 11
+POST_PROCESSING = {
+    (False, False): "none",
+    (False, True): "divide by frozen",
+    (True, False): "subtract clean",
+    (True, True): "both",
+}
+"""Of gradients: subtract those of clean examples, divide by those of the frozen model."""
+Rows = Sequence[dict[str, Any]]
+
+
+def show_control(summary: dict[str, Any], console: Console) -> None:
+    """Print everything `memloc control` has to say."""
+    models = ", ".join(f"{one['model']} ({one['n_layers']} layers)" for one in summary["models"])
+    words = (
+        f"  {models}: {summary['control_models']} control models, memorisation of "
+        f"{', '.join(summary['tasks'])} hidden in layers {', '.join(summary['hidden'])}; "
+        f"auxiliary task {summary['auxiliary']}"
+    )
+    console.print()
+    console.print(Text.assemble(("memloc control", "bold"), words))
+    trainings = summary["trainings"]
+    repeated = trainings["repeated"]
+    again = f", {repeated} of them repeated at a higher rate" if repeated else ""
+    console.print(
+        f"  {trainings['trained']} trainings of the main task{again}: accuracy at least "
+        f"{trainings['lowest_accuracy']:.3f}; auxiliary task {trainings['auxiliary_accuracy']:.2f}",
+        style="dim",
+    )
+    console.print(section("Do techniques find the hidden layers?"))
+    console.print(indented(_scores(summary["by_technique"], "technique")))
+    if summary["chance"] is not None:
+        known = any(row["low"] is not None for row in summary["by_technique"])
+        brackets = "; in brackets 95% intervals" if known else ""
+        console.print(f"  by chance {summary['chance']:.2f}{brackets}", style="dim")
+    for what in ("task", "model"):
+        found = summary[f"by_{what}"]
+        console.print(section(f"By {what} (mean of {', '.join(found['techniques'])})"))
+        console.print(indented(_scores(found["scores"], what)))
+    if summary.get("gradient_choices"):
+        where = f" on {', '.join(summary['held_back'])}" if summary["held_back"] else ""
+        console.print(section(f"Post-processing of gradients: accuracy@2{where}"))
+        console.print(indented(_choices(summary["gradient_choices"])))
+    console.print()
+    _show_conclusion(summary, (), console)
+
+
+def _scores(rows: Rows, name: str) -> Table:
+    lines: dict[str, list[str | Text]] = {}
+    for row in sorted(rows, key=lambda row: row["k"]):
+        interval = "" if row["low"] is None else f"[{row['low']:.2f}, {row['high']:.2f}]"
+        line = lines.setdefault(row[name], [Text(str(row[name])[:20])])
+        line += [Text(f"{row['accuracy']:.2f} {interval}"), bar(row["accuracy"], CONTROL_BAR)]
+    heads = ("", "accuracy@1", "", "accuracy@2", "")
+    return columns(heads, lines.values(), 2, left=range(5))
+
+
+def _choices(rows: Rows) -> Table:
+    found = {
+        (row["model"], row["norm"], (row["subtract_clean"], row["divide_by_frozen"])): row
+        for row in rows
+    }
+    best = max(row["accuracy"] for row in rows)
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    heads = [(model, norm) for model in models for norm in ("L1", "L2")]
+    lines: list[list[str | Text]] = []
+    for choice, words in POST_PROCESSING.items():
+        values = [found.get((*head, choice), {}).get("accuracy") for head in heads]
+        cells = [Text(decimal(one, 2), "bold" if one == best else "") for one in values]
+        lines.append([words, *cells])
+    return columns(["", *(" ".join(h) if len(models) > 1 else h[1] for h in heads)], lines)

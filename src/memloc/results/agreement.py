@@ -13,7 +13,7 @@ seeds. Models of different depth are put together by relative depth alone: a shi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -29,17 +29,17 @@ from memloc.analysis.correlation import (
     interval_of_mean,
     mean_correlation,
 )
-from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.folders import RunFolder
 from memloc.results.grid import (
     Grid,
+    centres_of,
+    read_events,
+    read_weights,
     records,
     relative_depth,
-    seed_events,
-    seed_weights,
 )
-from memloc.results.groups import Group
+from memloc.results.groups import Group, Name
 from memloc.tables import MEMORISED
 
 M_COG, LAYER_WEIGHTS = "m_cog", "layer_weights"
@@ -62,7 +62,11 @@ IN_PRINT = {
 """What is correlated, as it is called in print."""
 
 
-@dataclass(frozen=True)
+NAMES = ("kind", "quantity", "one", "other", "scope", "unit")
+COEFFICIENTS = ("spearman", "pearson", "within")
+
+
+@dataclass(frozen=True, eq=False)
 class Pair:
     """Two things that are compared, and the points to compare them by."""
 
@@ -79,10 +83,16 @@ def agreement_table(grid: Grid) -> pd.DataFrame:
     """All correlations, one row each; NaN where there are fewer than four points.
 
     Columns: kind (techniques, models, events, generalisation), quantity, one, other, scope, unit,
-    spearman, spearman_low, spearman_high, pearson, pearson_low, pearson_high, within, within_low,
-    within_high (`within_models`), n, units.
+    n, units, and spearman, pearson and within (`within_models`), each also with _low and _high.
     """
-    pairs = [
+    rows = [agreement_row(pair, grid.runs) for pair in pairs_of(grid)]
+    numbers = [f"{name}{end}" for name in COEFFICIENTS for end in ("", "_low", "_high")]
+    return pd.DataFrame(rows, columns=[*NAMES, "n", "units", *numbers])
+
+
+def pairs_of(grid: Grid) -> list[Pair]:
+    """Everything that is correlated."""
+    return [
         *technique_pairs(grid, M_COG),
         *technique_pairs(grid, LAYER_WEIGHTS),
         *model_pairs(grid, M_COG),
@@ -90,12 +100,21 @@ def agreement_table(grid: Grid) -> pd.DataFrame:
         *event_pairs(grid),
         *score_pairs(grid),
     ]
-    names = ("kind", "quantity", "one", "other", "scope", "unit", "n", "units")
-    columns = ("spearman", "pearson", "within")
-    numbers = [f"{column}{end}" for column in columns for end in ("", "_low", "_high")]
-    rows = [_row(pair, grid.runs) for pair in pairs]
-    table = pd.DataFrame(rows, columns=[*names, *numbers])
-    return table.astype(dict.fromkeys(numbers, "float64"))
+
+
+def agreement_row(pair: Pair, runs: pd.DataFrame) -> dict[str, Any]:
+    """A row of `agreement_table`; `runs` are those of the grid."""
+    found = mean_correlation([pair.points])
+    pooled = pair.unit == "runs" and pair.scope == ALL_MODELS
+    within = within_models(pair.points, runs) if pooled else None
+    alone = (None, None) if within is None else (within.spearman, within.spearman_interval)
+    return {
+        **{name: getattr(pair, name) for name in NAMES},
+        **{"n": found.n, "units": found.units},
+        **_with_ends("spearman", found.spearman, found.spearman_interval),
+        **_with_ends("pearson", found.pearson, found.pearson_interval),
+        **_with_ends("within", *alone),
+    }
 
 
 def within_models(points: Points, runs: pd.DataFrame) -> Correlation | None:
@@ -103,10 +122,6 @@ def within_models(points: Points, runs: pd.DataFrame) -> Correlation | None:
 
     Where runs of several models are put together, things that differ between models seem to go
     together even if within each model they do not.
-
-    Args:
-        points: Their units are runs.
-        runs: Of the grid.
     """
     one, other, units = points.complete()
     of_unit = runs.set_index("run").loc[units]
@@ -118,19 +133,6 @@ def within_models(points: Points, runs: pd.DataFrame) -> Correlation | None:
         for mine in (models == model for model in sorted(set(models)))
     ]
     return mean_correlation(parts)
-
-
-def _row(pair: Pair, runs: pd.DataFrame) -> dict[str, Any]:
-    found = mean_correlation([pair.points])
-    pooled = pair.unit == "runs" and pair.scope == ALL_MODELS
-    within = within_models(pair.points, runs) if pooled else None
-    row = {name: getattr(pair, name) for name in ("kind", "quantity", "one", "other", "scope")}
-    row |= {"unit": pair.unit, "n": found.n, "units": found.units}
-    row |= _with_ends("spearman", found.spearman, found.spearman_interval)
-    row |= _with_ends("pearson", found.pearson, found.pearson_interval)
-    if within is not None:
-        row |= _with_ends("within", within.spearman, within.spearman_interval)
-    return row
 
 
 def _with_ends(name: str, value: float | None, interval: Interval | None) -> dict[str, float]:
@@ -273,14 +275,8 @@ TECHNIQUE = "swapping"
 QUANTITIES = (M_COG, "crossing", "initiation")
 SHIFTS = ("shift", "absolute")
 """Mean of binary − multi, and of its absolute value."""
-
-PAIR_COLUMNS = {
-    **{"model": "object", "task": "object", "layers": "int64", "seed": "Int64"},
-    **{"quantity": "object", "multi": "float64", "binary": "float64"},
-}
-
-Name = tuple[str, str]
-"""Task and model."""
+SIDES = ["multi", "binary"]
+POINT = ["quantity", "model", "task", "layers"]
 
 
 @dataclass(frozen=True)
@@ -313,112 +309,108 @@ def compare_twins(groups: Sequence[Group], chosen: int) -> Binarised | None:
     Raises:
         ResultsError: If a file is damaged.
     """
-    multi, binary = _sides(groups, groups[chosen - 1])
-    names = [name for name in multi if name in binary and _comparable(multi[name], binary[name])]
-    if not names:
-        return None
-    rows = [row for name in names for row in _compare_runs(name, multi[name], binary[name])]
-    pairs = pd.DataFrame(rows, columns=list(PAIR_COLUMNS)).astype(PAIR_COLUMNS)
-    points = _mean_points(pairs)
-    chosen_binary = groups[chosen - 1].binarised
-    partners, where = (multi, "without") if chosen_binary else (binary, "with")
-    notes = [
-        *_alone({name: run for name, run in multi.items() if run.n_classes > 2}, binary, "without"),
-        *_alone(binary, multi, "with"),
-        *_weak({name: partners[name] for name in names}, where),
-        *_without_common_seed(pairs),
-    ]
-    return Binarised(pairs, points, _comparison(points), tuple(notes))
-
-
-def _sides(
-    groups: Sequence[Group], chosen: Group
-) -> tuple[dict[Name, RunFolder], dict[Name, RunFolder]]:
-    """The runs of the group and those of its twin: first with all classes, then with two."""
+    own = groups[chosen - 1]
     twins: dict[Name, RunFolder] = {}
     for group in groups:
-        twins = chosen.twins(group) | twins
-    return (twins, chosen.runs) if chosen.binarised else (chosen.runs, twins)
+        twins = own.twins(group) | twins
+    multi, binary = (twins, own.runs) if own.binarised else (own.runs, twins)
+    # A task that has two classes anyway is no pair; nor are models of one name that differ.
+    names = [
+        name
+        for name, run in multi.items()
+        if run.n_classes > 2 and name in binary and run.n_layers == binary[name].n_layers
+    ]
+    if not names:
+        return None
+    pairs = _seed_pairs(*(_layers({name: of[name] for name in names}) for of in (multi, binary)))
+    points = _mean_points(pairs)
+    several = {name: run for name, run in multi.items() if run.n_classes > 2}
+    where = "without" if own.binarised else "with"
+    shares = {name: twins[name].summary.get("memorised_share") for name in names}
+    weak = [name for name, share in shares.items() if share is not None and share < MEMORISED]
+    unpaired = pairs[pairs["seed"].isna()]
+    notes = {
+        "Only without binarising": [name for name in several if name not in binary],
+        "Only with binarising": [name for name in binary if name not in multi],
+        f"Less than {MEMORISED:.0%} of the noisy labels were memorised {where} binarising": weak,
+        "Means over seeds, as none is in both runs": list(
+            dict.fromkeys(zip(unpaired["task"], unpaired["model"], strict=True))
+        ),
+    }
+    words = [
+        f"{what}: {', '.join(f'{task} {model}' for task, model in which)}."
+        for what, which in notes.items()
+        if which
+    ]
+    return Binarised(pairs, points, _comparison(points), tuple(words))
 
 
-def _comparable(multi: RunFolder, binary: RunFolder) -> bool:
-    """A task that has two classes anyway is no pair; nor are models of one name that differ."""
-    return multi.n_classes > 2 and multi.n_layers == binary.n_layers
+def _layers(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
+    """By task, model, quantity and seed, the layer; NaN where it was looked for and not found."""
+    weights = read_weights(runs)
+    centres = centres_of(weights[weights["technique"] == TECHNIQUE])
+    centres = centres.rename(columns={"m_cog": "layer"}).assign(quantity=M_COG)
+    events = read_events(runs).rename(columns={"event": "quantity"})
+    columns = ["run", *POINT, "seed", "layer"]
+    found = pd.concat([centres[columns], events[columns]])
+    found = found[found["quantity"].isin(QUANTITIES)]
+    order = found["quantity"].map(QUANTITIES.index)
+    return found.assign(order=order).sort_values(["run", "order", "seed"], kind="stable")
 
 
-def _compare_runs(name: Name, multi: RunFolder, binary: RunFolder) -> list[dict[str, Any]]:
-    task, model = name
-    rows = []
-    both = _layers_by_seed(multi), _layers_by_seed(binary)
-    for quantity in QUANTITIES:
-        one, other = (side.get(quantity, {}) for side in both)
-        shared = sorted(one.keys() & other.keys())
-        found: list[tuple[Any, float, float]] = [(at, one[at], other[at]) for at in shared]
-        if one and other and not shared:
-            found = [(pd.NA, _mean(one.values()), _mean(other.values()))]
-        identity = {"model": model, "task": task, "layers": multi.n_layers}
-        rows += [
-            {**identity, "seed": seed, "quantity": quantity, "multi": full, "binary": two}
-            for seed, full, two in found
-        ]
-    return rows
-
-
-def _layers_by_seed(run: RunFolder) -> dict[str, dict[int, float]]:
-    """By quantity and seed, the layer; NaN where it was looked for and not found."""
-    found: dict[str, dict[int, float]] = {}
-    weights = seed_weights(run)
-    weights = weights[weights["technique"] == TECHNIQUE]
-    for seed in weights["seed"].unique().tolist():
-        centre = centre_of_gravity(weights[weights["seed"] == seed]["weight"].to_numpy())
-        found.setdefault(M_COG, {})[seed] = math.nan if centre is None else centre
-    events = seed_events(run)
-    layers = events["layer"].to_numpy(dtype=float, na_value=math.nan)
-    for event, seed, layer in zip(events["event"], events["seed"], layers, strict=True):
-        found.setdefault(event, {})[int(seed)] = float(layer)
-    return found
-
-
-def _mean(values: Iterable[float]) -> float:
-    """Over the seeds in which it happens."""
-    known = [value for value in values if not math.isnan(value)]
-    return float(np.mean(known)) if known else math.nan
+def _seed_pairs(multi: pd.DataFrame, binary: pd.DataFrame) -> pd.DataFrame:
+    """Both sides of every seed that both have; of means over seeds, where they share none."""
+    keys = ["run", "order", *POINT]
+    sides = [
+        side.rename(columns={"layer": name})
+        for side, name in ((multi, "multi"), (binary, "binary"))
+    ]
+    shared = sides[0].merge(sides[1], on=[*keys, "seed"])
+    means = [
+        side.drop(columns="seed").groupby(keys, as_index=False, sort=False).mean() for side in sides
+    ]
+    without = means[0].merge(means[1], on=keys)
+    done = pd.MultiIndex.from_frame(shared[keys])
+    without = without[~pd.MultiIndex.from_frame(without[keys]).isin(done)]
+    parts = [
+        part.astype({"seed": "Int64"}) for part in (shared, without.assign(seed=None)) if len(part)
+    ]
+    both = pd.concat(parts or [shared]).sort_values(["run", "order"], kind="stable")
+    columns = ["model", "task", "layers", "seed", "quantity", *SIDES]
+    return both[columns].reset_index(drop=True)
 
 
 def _mean_points(pairs: pd.DataFrame) -> pd.DataFrame:
     """One row per quantity, model and task; a seed of which one side is unknown does not count."""
     rows = pairs.assign(shift=pairs["binary"] - pairs["multi"])
     rows = rows.assign(absolute=rows["shift"].abs())
-    values = ["multi", "binary", *SHIFTS]
     # The shift is unknown where a side is, and a mean over seeds leaves out what is unknown.
-    rows.loc[rows["shift"].isna(), ["multi", "binary"]] = math.nan
-    by = ["quantity", "model", "task", "layers"]
-    return rows.groupby(by, sort=False, as_index=False)[values].mean()
+    rows.loc[rows["shift"].isna(), SIDES] = math.nan
+    return rows.groupby(POINT, sort=False, as_index=False)[[*SIDES, *SHIFTS]].mean()
 
 
 def _comparison(points: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    for quantity in [one for one in QUANTITIES if one in set(points["quantity"])]:
+    for quantity in QUANTITIES:
         of_quantity = points[points["quantity"] == quantity]
         depths = sorted(of_quantity["layers"].unique())
-        scopes = {ALL_MODELS: of_quantity}
+        scopes = {ALL_MODELS: of_quantity} if depths else {}
         if len(depths) > 1:
             scopes |= {f"{n} layers": of_quantity[of_quantity["layers"] == n] for n in depths}
-        for scope, of_scope in scopes.items():
-            rows.append({"quantity": quantity, "scope": scope, **_compare_mean_points(of_scope)})
-    columns = ["quantity", "scope", *_compare_mean_points(points.iloc[:0])]
+        rows += [
+            {"quantity": quantity, "scope": scope, **_compare_points(of_scope)}
+            for scope, of_scope in scopes.items()
+        ]
+    columns = ["quantity", "scope", *_compare_points(points.iloc[:0])]
     return pd.DataFrame(rows, columns=columns).astype({"layers": "Int64"})
 
 
-def _compare_mean_points(points: pd.DataFrame) -> dict[str, Any]:
+def _compare_points(points: pd.DataFrame) -> dict[str, Any]:
     """ρ and mean shifts; what is drawn for their intervals are tasks, with all their models."""
     known = points.dropna(subset="shift")
     layers, tasks = known["layers"], known["task"].tolist()
     one_depth = points["layers"].nunique() == 1
-    multi, binary = (
-        [relative_depth(at, n) for at, n in zip(known[side], layers, strict=True)]
-        for side in ("multi", "binary")
-    )
+    multi, binary = (relative_depth(known[side], layers) for side in SIDES)
     found = correlate(multi, binary, tasks)
     row: dict[str, Any] = {
         "layers": int(points["layers"].iloc[0]) if one_depth else pd.NA,
@@ -428,8 +420,7 @@ def _compare_mean_points(points: pd.DataFrame) -> dict[str, Any]:
         **_with_ends("spearman", found.spearman, found.spearman_interval),
     }
     for name in SHIFTS:
-        in_layers = known[name] if one_depth else known[name].iloc[:0]
-        row |= _mean_with_ends(name, in_layers, tasks)
+        row |= _mean_with_ends(name, known[name] if one_depth else known[name].iloc[:0], tasks)
         row |= _mean_with_ends(f"depth_{name}", known[name] / layers, tasks)
     return row
 
@@ -437,37 +428,7 @@ def _compare_mean_points(points: pd.DataFrame) -> dict[str, Any]:
 def _mean_with_ends(name: str, values: pd.Series[float], units: list[str]) -> dict[str, float]:
     if values.empty:
         return _with_ends(name, None, None)
-    numbers = values.to_numpy(dtype=float)
-    return _with_ends(name, float(numbers.mean()), interval_of_mean(numbers, units))
-
-
-def _alone(
-    runs: dict[Name, RunFolder], others: dict[Name, RunFolder], with_or_without: str
-) -> list[str]:
-    """Which of these runs have no twin among the others."""
-    alone = [name for name in runs if name not in others]
-    return [f"Only {with_or_without} binarising: {_listed(alone)}."] if alone else []
-
-
-def _weak(partners: dict[Name, RunFolder], with_or_without: str) -> list[str]:
-    """Which twins of the chosen runs memorised little; on those themselves the grid has a note."""
-    weak = []
-    for name, run in partners.items():
-        share = run.summary.get("memorised_share")
-        if isinstance(share, int | float) and share < MEMORISED:
-            weak.append(name)
-    words = f"Less than {MEMORISED:.0%} of the noisy labels were memorised {with_or_without}"
-    return [f"{words} binarising: {_listed(weak)}."] if weak else []
-
-
-def _without_common_seed(pairs: pd.DataFrame) -> list[str]:
-    rows = pairs[pairs["seed"].isna()]
-    names = list(dict.fromkeys(zip(rows["task"], rows["model"], strict=True)))
-    return [f"Means over seeds, as none is in both runs: {_listed(names)}."] if names else []
-
-
-def _listed(names: Sequence[Name]) -> str:
-    return ", ".join(f"{task} {model}" for task, model in names)
+    return _with_ends(name, float(values.mean()), interval_of_mean(values.to_numpy(), units))
 
 
 def binarised_data(found: Binarised) -> dict[str, Any]:

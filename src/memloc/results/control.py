@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 import memloc
-from memloc.analysis.control import score, score_choices
+from memloc.analysis.control import score
 from memloc.config import DEFAULT_TECHNIQUES, PARTS
-from memloc.results.folders import ControlFolder, ResultsError
+from memloc.results.folders import ResultsError, RunFolder
 from memloc.results.grid import records
-from memloc.tables import CELL
-from memloc.techniques import installed
+from memloc.tables import ACCURACY, Table
+from memloc.techniques import classes, installed
 from memloc.text import listed
 
 WEAKER = ("gradients", "probing")
 """By these the paper compares models (Figure 2, right), as the others find nearly everything."""
 
+NEARLY_ALWAYS = 0.9
+HOW_OFTEN = ("nearly always", "more often than chance", "no more often than chance")
+
 
 def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """Everything a reader asks first, as JSON data.
 
-    Args:
-        about: held_back, auxiliary, seeds, learned_at and unit, from the settings.
-        tables: What was found.
+    `about` has held_back, auxiliary, seeds, learned_at and unit, from the settings.
     """
     layers, trainings = tables["layers"], tables["trainings"]
     scored = tables["accuracy"][~tables["accuracy"]["task"].isin(about["held_back"])]
@@ -48,22 +48,21 @@ def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) ->
         "by_technique": records(score(scored, "technique")),
         "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
         "by_model": {"techniques": weaker, "scores": records(score(scored, "model", weaker))},
-        "gradient_choices": _choices(about["held_back"], tables),
         "trainings": _trainings(trainings, tables["attempts"]),
         "seconds_of_work": float(tables["costs"]["seconds"].sum()),
     }
+    held_back = about["held_back"] or summary["tasks"]
+    chosen = {
+        name: table[table["task"].isin(held_back)]
+        for name, table in tables.items()
+        if "task" in table
+    }
+    for name in techniques:
+        known = installed(name)
+        summary |= {} if known is None else known.summarise_benchmark(chosen)
     summary["interpretation"] = _interpret(summary)
     summary["caveats"] = _caveats(summary, about)
     return summary
-
-
-def _choices(held_back: list[str], tables: dict[str, pd.DataFrame]) -> list[dict[str, Any]]:
-    choices = tables.get("gradient_choices")
-    if choices is None:
-        return []
-    if held_back:
-        choices = choices[choices["task"].isin(held_back)]
-    return records(score_choices(choices))
 
 
 def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any]:
@@ -83,36 +82,19 @@ def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any
 
 def _interpret(summary: dict[str, Any]) -> str:
     """Who finds the hidden layers."""
-    first = {
-        row["technique"]: row
-        for row in summary["by_technique"]
-        if row["k"] == 1 and not getattr(installed(row["technique"]), "by_chance", False)
-    }
-    sure = [name for name, row in first.items() if row["accuracy"] >= 0.9]
-    better = [n for n, row in first.items() if n not in sure and _beats_chance(row)]
-    others = [name for name in first if name not in sure and name not in better]
-    found = {
-        "nearly always": sure,
-        "more often than chance": better,
-        "no more often than chance": others,
-    }
-    parts = [(names, how) for how, names in found.items() if names]
+    found: dict[str, list[str]] = {how: [] for how in HOW_OFTEN}
+    for row in summary["by_technique"]:
+        name, low = row["technique"], row["low"] if row["low"] is not None else row["accuracy"]
+        if row["k"] == 1 and not getattr(installed(name), "by_chance", False):
+            rank = 0 if row["accuracy"] >= NEARLY_ALWAYS else 1 if low > row["chance"] else 2
+            found[HOW_OFTEN[rank]].append(name)
+    parts = [f"{listed(names)} {how}" for how, names in found.items() if names]
     if not parts:
         return ""
-    names, how = parts[0]
-    sentences = [f"{listed(names)} point{_s(names)} to a hidden layer {how}"]
-    sentences += [f"{listed(names)} {how}" for names, how in parts[1:]]
-    text = "; ".join(sentences)
+    first = next(names for names in found.values() if names)
+    point = f"{listed(first)} point{'s' if len(first) == 1 else ''} to a hidden layer"
+    text = "; ".join([parts[0].replace(listed(first), point, 1), *parts[1:]])
     return text[0].upper() + text[1:] + "."
-
-
-def _beats_chance(row: dict[str, Any]) -> bool:
-    low = row["low"] if row["low"] is not None else row["accuracy"]
-    return bool(low > row["chance"])
-
-
-def _s(names: Sequence[str]) -> str:
-    return "s" if len(names) == 1 else ""
 
 
 def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
@@ -130,80 +112,49 @@ def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
     if part:
         found.append(
             f"memorisation was hidden in whole layers, but techniques were told to look at their "
-            f"{part} alone (--unit {about['unit']})."
+            f"{part} alone."
         )
     if summary["control_models"] < 4:
         found.append("fewer than 4 control models: no intervals, and chance plays a large part.")
     return found
 
 
-KEYS = {
-    "accuracy": ("technique", "k"),
-    "layers": ("technique", "layer"),
-    "gradient_choices": ("norm", "subtract_clean", "divide_by_frozen", "k"),
-    "gradients": ("state", "gradient", "kind", "layer"),
-}
-"""Per table, the columns that say what a row is about, beside those of the cell."""
-VALUES = {
-    "accuracy": ("accuracy", "chance"),
-    "layers": ("weight",),
-    "gradient_choices": ("accuracy",),
-    "gradients": ("norm",),
-}
-OPTIONAL = ("gradient_choices", "gradients")
-"""There only if gradients were among the techniques."""
+def read_controls(folders: Sequence[RunFolder]) -> dict[str, pd.DataFrame]:
+    """All control benchmarks together: `accuracy`, and the tables of techniques.
 
-
-@dataclass(frozen=True)
-class ControlResults:
-    """All control benchmarks of a folder together.
-
-    Attributes:
-        accuracy: See `memloc.analysis.control.accuracy_table`.
-        layers: Layer weights.
-        gradient_choices: See `memloc.analysis.control.gradient_choices`; perhaps empty.
-        gradients: Norms of gradients; perhaps empty.
-    """
-
-    accuracy: pd.DataFrame
-    layers: pd.DataFrame
-    gradient_choices: pd.DataFrame
-    gradients: pd.DataFrame
-
-
-def read_controls(folders: Sequence[ControlFolder]) -> ControlResults | None:
-    """Read them, None if there are none; what was computed twice counts once, as the newest has it.
-
-    Those of parts of layers are passed over: their scores are not of the same techniques.
+    What was computed twice counts once, as the newest has it. Benchmarks of parts of layers are
+    passed over: their scores are not of the same techniques.
 
     Raises:
         ResultsError: If a table is damaged or missing.
     """
-    folders = [folder for folder in folders if folder.whole_layers]
-    if not folders:
-        return None
-    newest_first = sorted(folders, key=lambda folder: folder.written, reverse=True)
-    tables = {}
-    for name, names in KEYS.items():
-        joined = pd.concat([_table(folder, name) for folder in newest_first], ignore_index=True)
-        tables[name] = joined.drop_duplicates([*CELL, *names], ignore_index=True)
-    return ControlResults(**tables)
+    whole = [folder for folder in folders if folder.whole_layers]
+    newest_first = sorted(whole, key=lambda folder: folder.written, reverse=True)
+    own = [table for technique in classes().values() for table in technique.tables]
+    found = {}
+    for schema in (ACCURACY, *(table for table in own if "control" in table.of)):
+        read = [_table(folder, schema) for folder in newest_first]
+        parts = [table for table in read if table is not None and len(table)]
+        if parts:
+            columns = schema.columns_in("control").items()
+            place = [name for name, column in columns if column.dtype != "float64"]
+            joined = pd.concat(parts, ignore_index=True)
+            found[schema.name] = joined.drop_duplicates(place, ignore_index=True)
+    return found
 
 
-def _table(folder: ControlFolder, name: str) -> pd.DataFrame:
-    columns = (*CELL, *KEYS[name], *VALUES[name])
-    table = folder.table(name, columns)
-    if table is None and name in OPTIONAL:
-        table = pd.DataFrame(columns=list(columns)).astype(folder.dtypes(name, columns))
-    if table is None:
+def _table(folder: RunFolder, schema: Table) -> pd.DataFrame | None:
+    """A table of one benchmark; None if its techniques did not write it."""
+    table = folder.table(schema.name, schema.columns_in("control"))
+    if schema == ACCURACY and table is None:
         raise ResultsError(
-            f"'{folder.path / name}.parquet' is missing; move its folder away, or compute it again "
-            "with `memloc control`"
+            f"'{folder.path / schema.name}.parquet' is missing; move its folder away, or compute "
+            "it again with `memloc control`"
         )
-    # Tasks that were held back chose the post-processing of gradients, so they do not score it.
-    held_back = folder.settings["control"].get("held_back") or []
-    if name == "accuracy":
+    # Tasks that were held back chose the settings of techniques, so they do not score them.
+    held_back = folder.summary.get("held_back") or []
+    if table is None or not held_back:
+        return table
+    if schema == ACCURACY:
         return table[~table["task"].isin(held_back)]
-    if name == "gradient_choices" and held_back:
-        return table[table["task"].isin(held_back)]
-    return table
+    return table[table["task"].isin(held_back)] if schema.of == ("control",) else table

@@ -1,8 +1,8 @@
 """Result folders: writing them, finding them, and reading them back.
 
-A finished run is a folder with `settings.json`, `summary.json` and tables. What other commands
-wrote has other settings. Results of `memloc localise`, whose models were given, not trained here,
-can be looked at (`find_results`), but are passed over where runs are compared (`find_runs`).
+A finished run is a folder with `settings.json`, `summary.json` and tables. Results of `memloc
+localise`, whose models were given, not trained here, can be looked at (`find_results`), but are
+passed over where runs are compared (`find_runs`).
 """
 
 from __future__ import annotations
@@ -12,22 +12,19 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Literal
 
 import pandas as pd
 
 import memloc
 from memloc.errors import MemlocError, StoreError
-from memloc.tables import ARTEFACTS, REPORT
+from memloc.tables import ARTEFACTS, REPORT, Experiment
 from memloc.techniques import all_tables
 
-SUMMARY_KEYS = {"model": str, "layers": int, "techniques": dict}
-"""What every summary has, and of which type."""
-SUMMARY_KEYS_OF_RUNS = {"task": str, **SUMMARY_KEYS}
-"""What that of `memloc run` has."""
+Kind = Literal["run", "localise", "control", "other"]
 
 
 class ResultsError(MemlocError):
@@ -35,13 +32,13 @@ class ResultsError(MemlocError):
 
 
 @dataclass(frozen=True)
-class ResultFolder:
+class RunFolder:
     """What a command left: settings, a summary and tables.
 
     Attributes:
         path: The folder.
         settings: What was asked for.
-        summary: What was found.
+        summary: What was found; empty if the command did not finish.
         written: When, in seconds.
         tables: What was found, if it is in memory; otherwise it is read from the folder.
     """
@@ -52,84 +49,21 @@ class ResultFolder:
     written: float = 0.0
     tables: Mapping[str, pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
-    command: ClassVar[str] = "run"
-
-    def table(
-        self,
-        name: str,
-        columns: Mapping[str, str] | Sequence[str],
-        optional: Sequence[str] = (),
-        examples: Sequence[int] | None = None,
-    ) -> pd.DataFrame | None:
-        """Some columns of a table; None if there is no such table.
-
-        Args:
-            name: Of the table.
-            columns: Their names; with their types, if they are not to be those of the schema.
-            optional: Columns that are left out if they do not exist.
-            examples: Only the rows of these examples.
-
-        Raises:
-            ResultsError: If the file cannot be read or lacks a column.
-        """
-        path = self.path / f"{name}.parquet"
-        if not self.has(name):
-            return None
-        if not isinstance(columns, Mapping):
-            columns = self.dtypes(name, columns)
-        table = self._rows(name, examples)
-        there = {c: kind for c, kind in columns.items() if c in table.columns or c not in optional}
-        absent = [column for column in there if column not in table.columns]
-        if absent:
-            raise damaged(path, f"it has no column {absent[0]!r}", self.command)
-        try:
-            return table[list(there)].astype(there)
-        except (TypeError, ValueError) as error:
-            raise damaged(path, str(error), self.command) from None
-
-    def dtypes(self, name: str, columns: Sequence[str]) -> dict[str, str]:
-        """The declared types of some columns of a table."""
-        return all_tables()[name].dtypes(columns, "control" if self.command == "control" else "run")
-
-    def has(self, name: str) -> bool:
-        """Whether there is a table of that name."""
-        if self.tables is not None:
-            return name in self.tables
-        return (self.path / f"{name}.parquet").exists()
-
-    def _rows(self, name: str, examples: Sequence[int] | None) -> pd.DataFrame:
-        if self.tables is not None:
-            table = self.tables[name]
-            return table if examples is None else table[table["example"].isin(examples)]
-        path = self.path / f"{name}.parquet"
-        try:
-            chosen = None if examples is None else [("example", "in", list(examples))]
-            return pd.read_parquet(path, filters=chosen)
-        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
-        except Exception as error:
-            raise damaged(path, str(error), self.command) from None
-
-
-@dataclass(frozen=True)
-class ControlFolder(ResultFolder):
-    """One finished control benchmark."""
-
-    command: ClassVar[str] = "control"
-
     @property
-    def whole_layers(self) -> bool:
-        """Whether its techniques looked at whole layers, as in the paper."""
-        return unit_of(self.settings["control"]) == "layer"
-
-
-@dataclass(frozen=True)
-class RunFolder(ResultFolder):
-    """One finished run."""
+    def kind(self) -> Kind:
+        """The command that wrote it."""
+        if isinstance(self.settings.get("control"), dict):
+            return "control"
+        if "memorised" in self.settings and "data" in self.settings:
+            return "localise"
+        data = self.settings.get("data")
+        one_task = isinstance(data, dict) and isinstance(data.get("task"), str)
+        return "run" if one_task and isinstance(self.settings.get("seeds"), list) else "other"
 
     @property
     def trained(self) -> bool:
         """Whether it is of `memloc run`, whose tables have a column `seed`."""
-        return _of_a_run(self.settings)
+        return self.kind == "run"
 
     @property
     def n_layers(self) -> int:
@@ -144,8 +78,7 @@ class RunFolder(ResultFolder):
     @property
     def n_classes(self) -> int:
         """Classes the model tells apart; 0 if the summary does not say."""
-        classes = self.summary.get("classes")
-        return len(classes) if isinstance(classes, list) else 0
+        return len(self.summary.get("classes") or ())
 
     @property
     def n_seeds(self) -> int:
@@ -153,35 +86,95 @@ class RunFolder(ResultFolder):
         return len(self.settings["seeds"])
 
     @property
-    def explained(self) -> bool:
-        """Whether noisy examples were followed through the layers."""
-        return self.has("events")
+    def whole_layers(self) -> bool:
+        """Whether the techniques of a control benchmark looked at whole layers, as in the paper."""
+        return unit_of(self.settings["control"]) == "layer"
 
-    @property
-    def has_generalisation(self) -> bool:
-        """Whether models of half-splits were trained."""
-        return self.has("memorisation_map")
+    def has(self, name: str) -> bool:
+        """Whether there is a table of that name."""
+        if self.tables is not None:
+            return name in self.tables
+        return (self.path / f"{name}.parquet").exists()
+
+    def table(
+        self,
+        name: str,
+        columns: Iterable[str],
+        optional: Sequence[str] = (),
+        examples: Sequence[int] | None = None,
+    ) -> pd.DataFrame | None:
+        """Some columns of a table; None if there is no such table.
+
+        Args:
+            name: Of the table.
+            columns: Their names; their types are those of the schema.
+            optional: Columns that are left out if they do not exist.
+            examples: Only the rows of these examples.
+
+        Raises:
+            ResultsError: If the file cannot be read or lacks a column.
+        """
+        if not self.has(name):
+            return None
+        path = self.path / f"{name}.parquet"
+        experiment: Experiment = "control" if self.kind == "control" else "run"
+        types = all_tables()[name].dtypes(columns, experiment)
+        chosen = None if examples is None else [("example", "in", list(examples))]
+        try:
+            if self.tables is None:
+                table = pd.read_parquet(path, filters=chosen)
+            else:
+                table = self.tables[name]
+                table = table if examples is None else table[table["example"].isin(examples)]
+            there = {c: kind for c, kind in types.items() if c in table or c not in optional}
+            absent = [column for column in there if column not in table]
+            if absent:
+                raise ValueError(f"it has no column {absent[0]!r}")
+            return table[list(there)].astype(there)
+        # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
+        except Exception as error:
+            raise damaged(path, str(error), self.kind) from None
 
 
 @dataclass(frozen=True)
 class Found:
     """What is in a folder of results."""
 
-    runs: tuple[RunFolder, ...]
-    unfinished: tuple[Path, ...]
-    """Folders with settings but no summary."""
-    localised: tuple[Path, ...]
-    """Results of `memloc localise`."""
-    controls: tuple[ControlFolder, ...]
-    """Results of `memloc control`."""
-    others: tuple[Path, ...]
-    """Settings of something else, which cannot be compared with runs either."""
+    folders: tuple[RunFolder, ...]
+
+    def of(self, kind: Kind, finished: bool = True) -> tuple[RunFolder, ...]:
+        """Those of one command, with or without a summary."""
+        return tuple(f for f in self.folders if f.kind == kind and bool(f.summary) == finished)
+
+    @property
+    def runs(self) -> tuple[RunFolder, ...]:
+        """Finished ones of `memloc run`."""
+        return self.of("run")
+
+    @property
+    def controls(self) -> tuple[RunFolder, ...]:
+        """Finished ones of `memloc control`."""
+        return self.of("control")
+
+    @property
+    def localised(self) -> tuple[RunFolder, ...]:
+        """Of `memloc localise`."""
+        return self.of("localise") + self.of("localise", finished=False)
+
+    @property
+    def others(self) -> tuple[RunFolder, ...]:
+        """Of something else, which cannot be compared with runs either."""
+        return self.of("other") + self.of("other", finished=False)
+
+    @property
+    def unfinished(self) -> tuple[RunFolder, ...]:
+        """With settings but no summary."""
+        return self.of("run", finished=False) + self.of("control", finished=False)
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:
     """What of the layers the techniques of a run looked at; older runs know whole layers alone."""
-    windows = settings.get("windows")
-    return str(windows.get("unit", "layer")) if isinstance(windows, dict) else "layer"
+    return str((settings.get("windows") or {}).get("unit", "layer"))
 
 
 def find_runs(folder: Path) -> Found:
@@ -192,7 +185,7 @@ def find_runs(folder: Path) -> Found:
     """
     found = look_through(folder)
     if not found.runs:
-        raise ResultsError(_nothing(folder, found))
+        raise _nothing(folder, found)
     return found
 
 
@@ -203,14 +196,9 @@ def find_results(folder: Path) -> tuple[RunFolder, ...]:
         ResultsError: If there are none, or if a file is damaged.
     """
     found = look_through(folder)
-    finished = [path for path in found.localised if (path / "summary.json").is_file()]
-    localised = [
-        _read_run(path, _read_json(path / "settings.json"), SUMMARY_KEYS) for path in finished
-    ]
-    if not found.runs and not localised:
-        unfinished = (*found.unfinished, *found.localised)
-        raise ResultsError(_nothing(folder, replace(found, unfinished=unfinished, localised=())))
-    return (*found.runs, *localised)
+    if not found.runs and not found.of("localise"):
+        raise _nothing(folder, found)
+    return found.runs + found.of("localise")
 
 
 def look_through(folder: Path) -> Found:
@@ -219,84 +207,45 @@ def look_through(folder: Path) -> Found:
     Raises:
         ResultsError: If there is no such folder, or if a file is damaged.
     """
-    if not folder.exists():
-        raise ResultsError(
-            f"there is no folder {str(folder)!r}; give the folder with the results of `memloc run`"
-        )
     if not folder.is_dir():
-        raise ResultsError(
-            f"{str(folder)!r} is a file; give the folder with the results of `memloc run`"
-        )
-    runs, unfinished, localised, controls, others = [], [], [], [], []
-    for place in _places(folder):
-        settings = _read_json(place / "settings.json")
-        if _of_localise(settings):
-            localised.append(place)
-        elif isinstance(settings.get("control"), dict):
-            summary = place / "summary.json"
-            if summary.is_file():
-                found, written = _read_summary(summary), summary.stat().st_mtime
-                controls.append(ControlFolder(place, settings, found, written))
-            else:
-                unfinished.append(place)
-        elif not _of_a_run(settings):
-            others.append(place)
-        elif not (place / "summary.json").is_file():
-            unfinished.append(place)
-        else:
-            runs.append(_read_run(place, settings, SUMMARY_KEYS_OF_RUNS))
-    return Found(tuple(runs), tuple(unfinished), tuple(localised), tuple(controls), tuple(others))
+        name = str(folder)
+        problem = f"{name!r} is a file" if folder.exists() else f"there is no folder {name!r}"
+        raise ResultsError(f"{problem}; give the folder with the results of `memloc run`")
+    places = [folder]
+    if not (folder / "settings.json").is_file():
+        places = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    return Found(tuple(_read(place) for place in places if (place / "settings.json").is_file()))
 
 
-def _places(folder: Path) -> list[Path]:
-    if (folder / "settings.json").is_file():
-        return [folder]
-    inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    return [path for path in inside if (path / "settings.json").is_file()]
+def _read(place: Path) -> RunFolder:
+    path, settings = place / "summary.json", _read_json(place / "settings.json")
+    if not path.is_file():
+        return RunFolder(place, settings, {})
+    found = RunFolder(place, settings, _read_json(path), path.stat().st_mtime)
+    _check_version(path, found.summary)
+    needed = {"model": str, "layers": int, "techniques": dict}
+    if found.kind == "run":
+        needed["task"] = str
+    if found.kind in ("run", "localise"):
+        for key, kind in needed.items():
+            if not isinstance(found.summary.get(key), kind):
+                raise damaged(path, f"{key!r} is missing or not what it should be", found.kind)
+    return found
 
 
-def _of_a_run(settings: dict[str, Any]) -> bool:
-    data = settings.get("data")
-    one_task = isinstance(data, dict) and isinstance(data.get("task"), str)
-    return one_task and isinstance(settings.get("seeds"), list)
-
-
-def _of_localise(settings: dict[str, Any]) -> bool:
-    return "memorised" in settings and "data" in settings
-
-
-def _read_run(place: Path, settings: dict[str, Any], keys: Mapping[str, type]) -> RunFolder:
-    path = place / "summary.json"
-    summary = _read_summary(path)
+def _check_version(path: Path, summary: Mapping[str, Any]) -> None:
+    """Results of a newer memloc may mean something else; those of 0.1 are called otherwise."""
     if "methods" in summary:
         raise ResultsError(
-            f"{place} was written by memloc 0.1",
+            f"{path.parent} was written by memloc 0.1",
             remedy="run the same command again; trained models are not trained again",
         )
-    for key, kind in keys.items():
-        if not isinstance(summary.get(key), kind):
-            raise damaged(path, f"{key!r} is missing or not what it should be")
-    if summary["layers"] < 1 or not all(
-        isinstance(m, dict) for m in summary["techniques"].values()
-    ):
-        raise damaged(path, "it does not describe layers and techniques")
-    return RunFolder(place, settings, summary, path.stat().st_mtime)
-
-
-def _read_summary(path: Path) -> dict[str, Any]:
-    """Results of a newer memloc may mean something else; oldest ones do not name theirs.
-
-    Raises:
-        ResultsError: If they are newer, or damaged.
-    """
-    summary = _read_json(path)
-    written_by = summary.get("memloc")
-    if isinstance(written_by, str) and _numbers(written_by) > _numbers(memloc.__version__):
+    written_by = str(summary.get("memloc", ""))
+    if _numbers(written_by) > _numbers(memloc.__version__):
         raise ResultsError(
             f"{str(path)!r} was written by memloc {written_by[:40]}, which is newer than this one "
             f"({memloc.__version__}); update memloc to read it"
         )
-    return summary
 
 
 def _numbers(version: str) -> list[int]:
@@ -308,7 +257,7 @@ def _numbers(version: str) -> list[int]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise damaged(path, str(error)) from None
     if not isinstance(value, dict):
         raise damaged(path, "it is not a JSON object")
@@ -317,14 +266,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def damaged(path: Path, reason: str, command: str = "run") -> ResultsError:
     """The error for a file that is not what it should be."""
-    first = reason.strip().splitlines()[0][:150] if reason.strip() else "no reason given"
+    first = (reason.strip() or "no reason given").splitlines()[0][:150]
     return ResultsError(
         f"{str(path)!r} cannot be read ({first}); move its folder away, or compute it again with "
         f"`memloc {command}`"
     )
 
 
-def _nothing(folder: Path, found: Found) -> str:
+def _nothing(folder: Path, found: Found) -> ResultsError:
     kinds = {
         "unfinished": found.unfinished,
         "of `memloc localise`, whose models were not trained here": found.localised,
@@ -333,7 +282,7 @@ def _nothing(folder: Path, found: Found) -> str:
     }
     others = [f"{len(folders)} {words}" for words, folders in kinds.items() if folders]
     there = f" (only {' and '.join(others)})" if others else ""
-    return (
+    return ResultsError(
         f"no finished run in {str(folder)!r}{there}; compute some with `memloc run`, or give the "
         "folder that holds their results"
     )

@@ -7,8 +7,9 @@ the layer, where 0 is the input and 1 the output. Values are means over seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,85 @@ import pandas as pd
 
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_TECHNIQUES
-from memloc.results.folders import (
-    ControlFolder,
-    Found,
-    ResultsError,
-    RunFolder,
-    damaged,
-    find_runs,
-)
+from memloc.results.folders import Found, ResultsError, RunFolder, damaged, find_runs
 from memloc.results.groups import (
     Group,
+    Name,
     choose_group,
     describe_groups,
     group_runs,
     other_sections,
 )
 from memloc.tables import MEMORISED, NEARLY_ALL
+from memloc.techniques import all_tables
 from memloc.text import counted
 
 UNMODIFIED = "memorised"
 """How tables call θ_M, as against θ_M with some layers swapped."""
 IDENTITY = ["run", "task", "model", "layers"]
-"""The first columns of every table of the grid."""
+"""The first columns of every table of many runs."""
+
+
+def read_tables(runs: Mapping[Name, RunFolder], name: str, columns: Sequence[str]) -> pd.DataFrame:
+    """A table of all runs that have it, with `IDENTITY` in front; perhaps empty.
+
+    A column `model` of the table itself (which state of the model) is called `state`.
+
+    Raises:
+        ResultsError: If one is damaged.
+    """
+    types = all_tables()[name].dtypes(columns)
+    parts = [pd.DataFrame(columns=list(types)).astype(types).assign(run=0, layers=0)]
+    for index, run in enumerate(runs.values()):
+        table = run.table(name, columns)
+        if table is not None and len(table):
+            parts.append(table.assign(run=index, layers=run.n_layers))
+    rows = pd.concat(parts[1:] or parts, ignore_index=True).rename(columns={"model": "state"})
+    names = pd.DataFrame(list(runs), columns=["task", "model"])
+    rows = rows.join(names, on="run")
+    return rows[[*IDENTITY, *(column for column in rows if column not in IDENTITY)]]
+
+
+def read_weights(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
+    """technique, seed, layer, weight of every run.
+
+    Raises:
+        ResultsError: If a table is missing or damaged.
+    """
+    for run in runs.values():
+        if not run.has("layers"):
+            raise ResultsError(
+                f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or "
+                "compute it again with `memloc run`"
+            )
+    weights = read_tables(runs, "layers", ["technique", "seed", "layer", "weight"])
+    place = ["run", "technique", "seed", "layer"]
+    repeated = weights[weights.duplicated(place)]
+    if len(repeated):
+        folder = list(runs.values())[repeated["run"].iloc[0]].path
+        raise damaged(folder / "layers.parquet", "a layer has more than one weight")
+    return weights.sort_values(place, kind="stable", ignore_index=True)
+
+
+def centres_of(weights: pd.DataFrame) -> pd.DataFrame:
+    """M-CoG per run, technique and seed, and its relative depth; NaN if all weights are zero."""
+    by = [*IDENTITY, "technique", "seed"]
+    ordered = weights.groupby(by, sort=False)["weight"]
+    rows = [(*key, centre_of_gravity(values.to_numpy())) for key, values in ordered]
+    table = pd.DataFrame(rows, columns=[*by, "m_cog"]).astype({"m_cog": "float64"})
+    return table.assign(depth=relative_depth(table["m_cog"], table["layers"]))
+
+
+def read_events(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
+    """seed, event, layer of θ_M in every run; NaN if it never happens."""
+    rows = read_tables(runs, "events", ["seed", "model", "event", "layer"])
+    rows = rows[rows["state"] == UNMODIFIED].drop(columns="state")
+    return rows.assign(layer=rows["layer"].to_numpy(dtype=float, na_value=math.nan))
+
+
+def relative_depth(layer: Any, n_layers: Any) -> Any:
+    """The middle of a layer as a share of the depth."""
+    return (layer - 0.5) / n_layers
 
 
 @dataclass(frozen=True)
@@ -47,37 +105,25 @@ class Grid:
 
     Attributes:
         folder: Where the runs are.
-        runs: One row per run: folder, seeds, memorised_share, seconds, validation_score,
-            generalisation_score.
-        seed_centres: technique, seed, m_cog, depth.
-        centres: technique, m_cog, depth.
-        seed_weights: technique, seed, layer, weight.
-        weights: technique, layer, weight.
-        windows: technique, single_layer (largest error of one layer), layers_to_revert
-            (smallest size with which a layer undoes nearly everything), clean_error.
-        events: event, layer, depth (both NaN if it never happens), seeds, missing.
-        positions: state, layer, mean (of the noisy examples between the two centroids).
-        examples: Single examples that cross: seed, largest_step.
+        found: All results in that folder.
         groups: The groups of comparable runs.
         chosen: The number of the group used, from 1.
-        controls: Results of `memloc control` in the same folder.
-        notes: What a reader must know about the choice of runs, in sentences.
     """
 
     folder: Path
-    runs: pd.DataFrame
-    seed_centres: pd.DataFrame
-    centres: pd.DataFrame
-    seed_weights: pd.DataFrame
-    weights: pd.DataFrame
-    windows: pd.DataFrame
-    events: pd.DataFrame
-    positions: pd.DataFrame
-    examples: pd.DataFrame
+    found: Found
     groups: tuple[Group, ...]
     chosen: int
-    controls: tuple[ControlFolder, ...]
-    notes: tuple[str, ...]
+
+    @property
+    def group(self) -> Group:
+        """The runs that are compared."""
+        return self.groups[self.chosen - 1]
+
+    @property
+    def controls(self) -> tuple[RunFolder, ...]:
+        """Results of `memloc control` in the same folder."""
+        return self.found.controls
 
     @property
     def models(self) -> list[str]:
@@ -87,18 +133,143 @@ class Grid:
     @property
     def part(self) -> str | None:
         """What of the layers the runs are about, in words; None for whole layers."""
-        return self.groups[self.chosen - 1].part
+        return self.group.part
 
     @property
     def techniques(self) -> list[str]:
         """Their names: those of the paper first."""
         names = sorted(self.weights["technique"].unique())
-        ours = [name for name in DEFAULT_TECHNIQUES if name in names]
-        return [*ours, *(name for name in names if name not in ours)]
+        return sorted(names, key=[*DEFAULT_TECHNIQUES, *names].index)
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """folder, seeds, memorised_share, seconds, validation_score, generalisation_score."""
+        costs = read_tables(self.group.runs, "costs", ["seconds"])
+        seconds = {run: rows["seconds"].sum() for run, rows in costs.groupby("run")}
+        rows = []
+        for index, ((task, model), run) in enumerate(self.group.runs.items()):
+            scores = run.summary.get("scores") or {}
+            rows.append(
+                {
+                    **dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True)),
+                    "folder": run.path.name,
+                    "seeds": run.n_seeds,
+                    "memorised_share": run.summary.get("memorised_share"),
+                    "seconds": seconds.get(index),
+                    "validation_score": (scores.get("validation_score") or {}).get("uniform"),
+                    "generalisation_score": scores.get("generalisation_score"),
+                }
+            )
+        table = pd.DataFrame(rows)
+        return table.astype(dict.fromkeys(table.columns[6:], "float64"))
+
+    @cached_property
+    def seed_weights(self) -> pd.DataFrame:
+        """technique, seed, layer, weight."""
+        return read_weights(self.group.runs)
+
+    @cached_property
+    def weights(self) -> pd.DataFrame:
+        """technique, layer, weight."""
+        return _over_seeds(self.seed_weights, [*IDENTITY, "technique", "layer"])
+
+    @cached_property
+    def seed_centres(self) -> pd.DataFrame:
+        """technique, seed, m_cog, depth; without weights that are all zero."""
+        return centres_of(self.seed_weights).dropna(subset="m_cog")
+
+    @cached_property
+    def centres(self) -> pd.DataFrame:
+        """technique, m_cog, depth."""
+        return _over_seeds(self.seed_centres, [*IDENTITY, "technique"])
+
+    @cached_property
+    def windows(self) -> pd.DataFrame:
+        """Of techniques that change windows of layers: single_layer, layers_to_revert, clean_error.
+
+        The largest error of one layer (Figure 4), and the smallest size with which a layer undoes
+        nearly everything (Figure 3); NaN if the sizes that it takes were not tried.
+        """
+        rows = []
+        for index, ((task, model), run) in enumerate(self.group.runs.items()):
+            for technique, result in run.summary["techniques"].items():
+                if "full_error" in result:
+                    matrix = np.array(result.get("error_by_size_and_layer") or [[None]], float)
+                    enough = np.flatnonzero(matrix.max(axis=1) >= NEARLY_ALL)
+                    known = len(enough) and np.isfinite(matrix).all()
+                    rows.append(
+                        {
+                            **dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True)),
+                            "technique": technique,
+                            "single_layer": matrix[0].max(),
+                            "layers_to_revert": enough[0] + 1 if known else math.nan,
+                            "clean_error": result.get("clean_error"),
+                        }
+                    )
+        numbers = ["single_layer", "layers_to_revert", "clean_error"]
+        table = pd.DataFrame(rows, columns=[*IDENTITY, "technique", *numbers])
+        return table.astype(dict.fromkeys(numbers, "float64"))
+
+    @cached_property
+    def events(self) -> pd.DataFrame:
+        """event, layer, depth (both NaN if it never happens), seeds, missing."""
+        grouped = read_events(self.group.runs).groupby([*IDENTITY, "event"], sort=False)
+        table = grouped["layer"].agg(layer="mean", seeds="size", missing="count").reset_index()
+        table["missing"] = table["seeds"] - table["missing"]
+        table.insert(6, "depth", relative_depth(table["layer"], table["layers"]))
+        return table
+
+    @cached_property
+    def positions(self) -> pd.DataFrame:
+        """state, layer, mean (of the noisy examples between the two centroids)."""
+        rows = read_tables(self.group.runs, "centroids", ["model", "layer", "group", "mean"])
+        noisy = rows[rows["group"] == "noisy"]
+        return noisy.groupby([*IDENTITY, "state", "layer"], as_index=False)[["mean"]].mean()
+
+    @cached_property
+    def examples(self) -> pd.DataFrame:
+        """Single examples that cross: seed, largest_step.
+
+        What never goes over to its new class was not memorised as far as centroids can tell.
+        """
+        rows = read_tables(self.group.runs, "crossings", ["seed", "crossing", "largest_step"])
+        return rows[rows["crossing"].notna()].drop(columns="crossing")
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader must know about the choice of runs, in sentences."""
+        notes = describe_groups(self.groups, self.chosen)
+        if self.part:
+            notes.append(f"Only the {self.part} of layers were looked at.")
+        parts = [control for control in self.controls if not control.whole_layers]
+        reasons = {
+            "as another run of the same task and model has more techniques, seeds or scores, or is "
+            "newer": sorted(self.group.left_out, key=lambda run: run.path.name),
+            "as `memloc localise` knows no task or training": self.found.localised,
+            "as they are not of whole layers": parts,
+            "as they are not results of `memloc run`": self.found.others,
+            "as they are not finished": self.found.unfinished,
+        }
+        for reason, folders in reasons.items():
+            if folders:
+                names = ", ".join(folder.path.name for folder in folders)
+                notes.append(f"Left out, {reason}: {names}.")
+        differing = ", ".join(other_sections(self.group.runs.values()))
+        if differing:
+            notes.append(f"The runs differ in {differing}; scores may not be comparable.")
+        weak = self.runs[self.runs["memorised_share"] < MEMORISED]
+        if len(weak):
+            names = ", ".join(weak["task"] + " " + weak["model"])
+            notes.append(f"Less than {MEMORISED:.0%} of the noisy labels were memorised: {names}.")
+        return tuple(notes)
+
+
+def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    return table.drop(columns="seed").groupby(by, sort=False, as_index=False).mean()
 
 
 def read_grid(folder: Path, number: int | None = None) -> Grid:
-    """Read the runs in a folder that may be compared.
+    """Find the runs in a folder that may be compared; their tables are read when they are needed.
 
     Args:
         folder: One run, or a folder of runs.
@@ -109,210 +280,7 @@ def read_grid(folder: Path, number: int | None = None) -> Grid:
     """
     found = find_runs(folder)
     groups = group_runs(found.runs)
-    chosen = choose_group(groups, number)
-    group = groups[chosen - 1]
-    collected: dict[str, list[pd.DataFrame]] = {name: [] for name in _READERS}
-    for index, ((task, model), run) in enumerate(group.runs.items()):
-        identity = dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True))
-        for name, read in _READERS.items():
-            rows = pd.DataFrame(read(run), columns=list(_COLUMNS[name]))
-            front = pd.DataFrame(identity, index=rows.index)
-            collected[name].append(pd.concat([front, rows], axis=1))
-    tables = {name: _joined(name, parts) for name, parts in collected.items()}
-    by_technique = [*IDENTITY, "technique"]
-    seed_centres = _seed_centres(tables["seed_weights"])
-    return Grid(
-        folder=folder,
-        seed_centres=seed_centres,
-        centres=_over_seeds(seed_centres, by_technique),
-        weights=_over_seeds(tables["seed_weights"], [*by_technique, "layer"]),
-        groups=tuple(groups),
-        chosen=chosen,
-        controls=found.controls,
-        notes=tuple(_notes(found, groups, chosen, tables["runs"])),
-        **tables,
-    )
-
-
-def relative_depth(layer: float, n_layers: int) -> float:
-    """The middle of a layer as a share of the depth."""
-    return (layer - 0.5) / n_layers
-
-
-def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    return table.drop(columns="seed").groupby(by, sort=False, as_index=False).mean()
-
-
-def _joined(name: str, parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """One table; its types are known even if it is empty."""
-    table = pd.concat(list(parts), ignore_index=True)
-    types = {"run": "int64", "task": "object", "model": "object", "layers": "int64"}
-    return table.astype(types | _COLUMNS[name])
-
-
-def _run_row(run: RunFolder) -> list[dict[str, Any]]:
-    scores = run.summary.get("scores")
-    scores = scores if isinstance(scores, dict) else {}
-    validation = scores.get("validation_score")
-    uniform = validation.get("uniform") if isinstance(validation, dict) else None
-    costs = run.table("costs", ["seconds"])
-    return [
-        {
-            "folder": run.path.name,
-            "seeds": run.n_seeds,
-            "memorised_share": _number(run.summary.get("memorised_share")),
-            "seconds": math.nan if costs is None else _number(float(costs["seconds"].sum())),
-            "validation_score": _number(uniform),
-            "generalisation_score": _number(scores.get("generalisation_score")),
-        }
-    ]
-
-
-def seed_weights(run: RunFolder) -> pd.DataFrame:
-    """technique, seed, layer, weight of one run.
-
-    Raises:
-        ResultsError: If the table is missing or damaged.
-    """
-    layers = run.table("layers", ["technique", "seed", "layer", "weight"])
-    if layers is None:
-        raise ResultsError(
-            f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or compute it "
-            "again with `memloc run`"
-        )
-    place = ["technique", "seed", "layer"]
-    if layers.duplicated(place).any():
-        raise damaged(run.path / "layers.parquet", "a layer has more than one weight")
-    return layers.sort_values(place, kind="stable")
-
-
-def _seed_centres(weights: pd.DataFrame) -> pd.DataFrame:
-    """M-CoG per seed; weights that are all zero have none."""
-    by = [*IDENTITY, "technique", "seed"]
-    rows = []
-    for identity, layers in weights.groupby(by, sort=False):
-        centre = centre_of_gravity(layers["weight"].to_numpy())
-        if centre is not None:
-            depth = relative_depth(centre, int(layers["layers"].iloc[0]))
-            rows.append((*identity, centre, depth))
-    table = pd.DataFrame(rows, columns=[*by, "m_cog", "depth"])
-    return table.astype({"m_cog": "float64", "depth": "float64"})
-
-
-def _window_rows(run: RunFolder) -> list[dict[str, Any]]:
-    rows = []
-    for technique, result in run.summary["techniques"].items():
-        if "full_error" in result:
-            matrix = _error_matrix(result)
-            rows.append(
-                {
-                    "technique": technique,
-                    # As in Figure 4; missing (NaN) if single layers were not tried.
-                    "single_layer": float(np.max(matrix[0])) if matrix else math.nan,
-                    "layers_to_revert": _layers_to_revert(matrix),
-                    "clean_error": _number(result.get("clean_error")),
-                }
-            )
-    return rows
-
-
-def _error_matrix(result: dict[str, Any]) -> list[list[float]]:
-    """E of a summary, with NaN where it has no number; empty if it has none."""
-    matrix = result.get("error_by_size_and_layer")
-    if not isinstance(matrix, list) or not all(isinstance(row, list) and row for row in matrix):
-        return []
-    return [[_number(value) for value in row] for row in matrix]
-
-
-def _layers_to_revert(matrix: list[list[float]]) -> float:
-    """As read off Figure 3: the first row of E with a cell of nearly 1; needs all sizes."""
-    if any(math.isnan(value) for row in matrix for value in row):
-        return math.nan
-    enough = [size for size, row in enumerate(matrix, start=1) if max(row) >= NEARLY_ALL]
-    return min(enough, default=math.nan)
-
-
-def seed_events(run: RunFolder) -> pd.DataFrame:
-    """seed, event, layer (missing if it never happens) of one run; empty if it has no events.
-
-    Raises:
-        ResultsError: If the table is damaged.
-    """
-    columns = {"seed": "int64", "model": "object", "event": "object", "layer": "Float64"}
-    table = run.table("events", columns)
-    if table is None:
-        table = pd.DataFrame(columns=list(columns)).astype(columns)
-    return table[table["model"] == UNMODIFIED].drop(columns="model")
-
-
-def _event_rows(run: RunFolder) -> list[dict[str, Any]]:
-    rows = []
-    for event, of_seeds in seed_events(run).groupby("event", sort=False):
-        known = of_seeds["layer"].dropna().to_numpy(dtype=float)
-        layer = float(known.mean()) if len(known) else math.nan
-        rows.append(
-            {
-                "event": event,
-                "layer": layer,
-                "depth": relative_depth(layer, run.n_layers),
-                "seeds": len(of_seeds),
-                "missing": len(of_seeds) - len(known),
-            }
-        )
-    return rows
-
-
-def _position_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
-    table = run.table("centroids", ["model", "layer", "group", "mean"])
-    if table is None:
-        return []
-    noisy = table[table["group"] == "noisy"].rename(columns={"model": "state"})
-    return noisy.groupby(["state", "layer"], as_index=False)[["mean"]].mean()
-
-
-def _example_rows(run: RunFolder) -> pd.DataFrame | list[Any]:
-    table = run.table("crossings", ["seed", "crossing", "largest_step"])
-    # What never goes over to its new class was not memorised as far as centroids can tell.
-    return [] if table is None else table[table["crossing"].notna()].drop(columns="crossing")
-
-
-def _number(value: Any) -> float:
-    """A number, or NaN for everything that is none."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if plain and np.isfinite(value) else math.nan
-
-
-def _notes(found: Found, groups: list[Group], chosen: int, runs: pd.DataFrame) -> list[str]:
-    group = groups[chosen - 1]
-    notes = describe_groups(groups, chosen)
-    if group.part:
-        notes.append(f"Only the {group.part} of layers were looked at.")
-    if group.left_out:
-        names = ", ".join(sorted(run.path.name for run in group.left_out))
-        notes.append(
-            f"Left out, as another run of the same task and model has more techniques, seeds or "
-            f"scores, or is newer: {names}."
-        )
-    if found.localised:
-        names = ", ".join(path.name for path in found.localised)
-        notes.append(f"Left out, as `memloc localise` knows no task or training: {names}.")
-    parts = [control.path.name for control in found.controls if not control.whole_layers]
-    if parts:
-        notes.append(f"Left out, as they are not of whole layers: {', '.join(parts)}.")
-    if found.others:
-        names = ", ".join(path.name for path in found.others)
-        notes.append(f"Left out, as they are not results of `memloc run`: {names}.")
-    if found.unfinished:
-        names = ", ".join(path.name for path in found.unfinished)
-        notes.append(f"Left out, as they are not finished: {names}.")
-    differing = other_sections(group.runs.values())
-    if differing:
-        notes.append(f"The runs differ in {', '.join(differing)}; scores may not be comparable.")
-    weak = runs[runs["memorised_share"] < MEMORISED]
-    if len(weak):
-        names = ", ".join(weak["task"] + " " + weak["model"])
-        notes.append(f"Less than {MEMORISED:.0%} of the noisy labels were memorised: {names}.")
-    return notes
+    return Grid(folder, found, tuple(groups), choose_group(groups, number))
 
 
 def grid_title(grid: Grid) -> str:
@@ -329,7 +297,6 @@ def grid_title(grid: Grid) -> str:
 
 def grid_data(grid: Grid) -> dict[str, Any]:
     """Which runs, and which were left out, as JSON data."""
-    used = grid.groups[grid.chosen - 1]
     return {
         "folder": str(grid.folder),
         "group": grid.chosen,
@@ -338,7 +305,7 @@ def grid_data(grid: Grid) -> dict[str, Any]:
                 "group": number,
                 "runs": [run.path.name for run in group.runs.values()],
                 "left_out": [run.path.name for run in group.left_out],
-                "differences": group.differences(used),
+                "differences": group.differences(grid.group),
             }
             for number, group in enumerate(grid.groups, start=1)
         ],
@@ -347,47 +314,7 @@ def grid_data(grid: Grid) -> dict[str, Any]:
     }
 
 
-def records(table: Any) -> list[dict[str, Any]]:
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as JSON data; a missing number is null."""
-    return [
-        {str(key): _plain(value) for key, value in row.items()} for row in table.to_dict("records")
-    ]
-
-
-def _plain(value: Any) -> Any:
-    unknown = value is pd.NA or (isinstance(value, float) and not math.isfinite(value))
-    return None if unknown else value
-
-
-_READERS: dict[str, Callable[[RunFolder], pd.DataFrame | list[Any]]] = {
-    "runs": _run_row,
-    "seed_weights": seed_weights,
-    "windows": _window_rows,
-    "events": _event_rows,
-    "positions": _position_rows,
-    "examples": _example_rows,
-}
-_COLUMNS: dict[str, dict[str, str]] = {
-    "runs": {
-        "folder": "object",
-        "seeds": "int64",
-        **dict.fromkeys(
-            ("memorised_share", "seconds", "validation_score", "generalisation_score"), "float64"
-        ),
-    },
-    "seed_weights": {
-        **{"technique": "object", "seed": "int64", "layer": "int64"},
-        "weight": "float64",
-    },
-    "windows": {
-        "technique": "object",
-        **dict.fromkeys(("single_layer", "layers_to_revert", "clean_error"), "float64"),
-    },
-    "events": {
-        "event": "object",
-        **dict.fromkeys(("layer", "depth"), "float64"),
-        **dict.fromkeys(("seeds", "missing"), "int64"),
-    },
-    "positions": {"state": "object", "layer": "int64", "mean": "float64"},
-    "examples": {"seed": "int64", "largest_step": "float64"},
-}
+    known: Any = table.astype(object).where(table.notna(), None)
+    return list(known.to_dict("records"))

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from memloc.config import PARTS, Data, Model, Training, Windows
@@ -22,13 +22,10 @@ from memloc.results.folders import ResultsError, RunFolder
 from memloc.techniques import PluginFailed, find, make, names, settings_of
 from memloc.text import counted
 
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "data": Data().model_dump(mode="json"),
-    "windows": Windows().model_dump(mode="json"),
-    "training": Training().model_dump(mode="json"),
-    "model": Model().model_dump(mode="json"),
-}
-"""What a setting is in runs that do not mention it."""
+COMMON = ("data", "windows", "techniques")
+"""Sections of settings that all runs of a group share."""
+OF_MODEL = ("training", "model")
+"""Those that all runs of a model share."""
 FREE = {
     # Which task, and where its examples are found.
     *("data.task", "data.data_dir", "data.validation", "data.text_column", "data.pair_column"),
@@ -42,6 +39,8 @@ FREE = {
 BINARISE = "data.binarise"
 
 Settings = dict[str, Any]
+Name = tuple[str, str]
+"""Task and model."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +54,10 @@ class Group:
         of_models: The settings all runs of a model share.
     """
 
-    runs: dict[tuple[str, str], RunFolder]
+    runs: dict[Name, RunFolder]
     left_out: tuple[RunFolder, ...]
     common: Settings
     of_models: dict[str, Settings]
-
-    @property
-    def newest(self) -> float:
-        """When its last run was written."""
-        return max(run.written for run in self.runs.values())
 
     @property
     def binarised(self) -> bool:
@@ -75,19 +69,22 @@ class Group:
         """What of the layers its techniques looked at, in words; None for whole layers."""
         return PARTS.get(str(self.common.get("windows.unit")))
 
+    @property
+    def worth(self) -> tuple[int, bool, float]:
+        """By which groups are ordered: how many runs, whole layers or parts, and how new."""
+        newest = max(run.written for run in self.runs.values())
+        return len(self.runs), self.part is None, newest
+
     def is_twin_of(self, other: Group) -> bool:
         """Whether its runs are as those of `other`, but with or without `--binarise`."""
         return self.common == {**other.common, BINARISE: not other.binarised}
 
-    def twins(self, other: Group) -> dict[tuple[str, str], RunFolder]:
+    def twins(self, other: Group) -> dict[Name, RunFolder]:
         """Runs of `other` that could be here but for `--binarise`, by task and model."""
         if not other.is_twin_of(self):
             return {}
-        theirs = other.of_models
-        trained_alike = {model for model in theirs if self.of_models.get(model) == theirs[model]}
-        unknown_here = theirs.keys() - self.of_models.keys()
-        models = trained_alike | unknown_here
-        return {name: run for name, run in other.runs.items() if name[1] in models}
+        alike = {m for m, way in other.of_models.items() if self.of_models.get(m, way) == way}
+        return {name: run for name, run in other.runs.items() if name[1] in alike}
 
     def differences(self, other: Group) -> list[str]:
         """What is other here than in `other`, in words."""
@@ -107,33 +104,27 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
     A model trained in several ways is in one way in each group, those of most runs together. A
     model trained in fewer ways is in the further groups as it is in the one before.
     """
-    names = _names(runs)
+    named = _names(runs)
     groups: list[Group] = []
-    for common, members in _split(runs, ("data", "windows", "techniques")):
+    for common, members in _split(runs, COMMON):
         ways: dict[str, list[tuple[Settings, list[RunFolder]]]] = {}
-        for model in dict.fromkeys(names[run.path][1] for run in members):
-            own = [run for run in members if names[run.path][1] == model]
-            ways[model] = sorted(_split(own, ("training", "model")), key=_size, reverse=True)
+        for model in dict.fromkeys(named[run.path][1] for run in members):
+            own = [run for run in members if named[run.path][1] == model]
+            ways[model] = sorted(_split(own, OF_MODEL), key=_size, reverse=True)
         for rank in range(max(len(of_model) for of_model in ways.values())):
             chosen = {model: way[min(rank, len(way) - 1)] for model, way in ways.items()}
             together = [run for _, own in chosen.values() for run in own]
-            group = _without_repeats(together, names)
-            groups.append(
-                replace(group, common=common, of_models={m: own for m, (own, _) in chosen.items()})
-            )
-    return sorted(groups, key=lambda group: _rank(group, groups), reverse=True)
+            best = _without_repeats(together, named)
+            left_out = tuple(run for run in together if run is not best[named[run.path]])
+            of_models = {model: settings for model, (settings, _) in chosen.items()}
+            groups.append(Group(best, left_out, common, of_models))
 
+    def rank_of(group: Group) -> tuple[tuple[int, bool, float], bool]:
+        twins = [other.worth for other in groups if other.is_twin_of(group)]
+        held_back = group.binarised and twins
+        return min(group.worth, max(twins)) if held_back else group.worth, not group.binarised
 
-def _rank(group: Group, groups: Sequence[Group]) -> tuple[tuple[int, bool, float], bool]:
-    worth = _worth(group)
-    twins = [_worth(other) for other in groups if other.is_twin_of(group)]
-    if group.binarised and twins:
-        worth = min(worth, max(twins))
-    return worth, not group.binarised
-
-
-def _worth(group: Group) -> tuple[int, bool, float]:
-    return len(group.runs), group.part is None, group.newest
+    return sorted(groups, key=rank_of, reverse=True)
 
 
 def choose_group(groups: Sequence[Group], number: int | None) -> int:
@@ -174,59 +165,48 @@ def describe_groups(groups: Sequence[Group], chosen: int) -> list[str]:
 
 def other_sections(runs: Iterable[RunFolder]) -> list[str]:
     """Settings beside those that decide the groups, in which the given runs differ, by name."""
-    known = {*DEFAULTS, "techniques", "seeds", "device"}
-    seen: dict[str, list[Any]] = {}
+    known = {*COMMON, *OF_MODEL, "seeds", "device"}
+    seen: dict[str, set[str]] = {}
     for run in runs:
         for section, value in run.settings.items():
             if section not in known and isinstance(value, dict):
                 for key, setting in _flat(section, value).items():
-                    values = seen.setdefault(key, [])
-                    values += [] if setting in values else [setting]
+                    seen.setdefault(key, set()).add(repr(setting))
     return sorted(key for key, values in seen.items() if len(values) > 1)
 
 
 def _split(
-    runs: Sequence[RunFolder], sections: tuple[str, ...]
+    runs: Sequence[RunFolder], sections: Sequence[str]
 ) -> list[tuple[Settings, list[RunFolder]]]:
     """The runs by equal settings in these sections."""
-    parts: list[tuple[Settings, list[RunFolder]]] = []
+    defaults, free = _defaults()
+    parts: dict[str, tuple[Settings, list[RunFolder]]] = {}
     for run in runs:
         settings: Settings = {}
         for section in sections:
-            own = run.settings.get(section)
-            usual = _usual_techniques() if section == "techniques" else DEFAULTS[section]
-            settings |= _flat(section, usual)
-            settings |= _flat(section, own if isinstance(own, dict) else {})
-        free = FREE | _without_effect()
+            settings |= _flat(section, defaults[section])
+            settings |= _flat(section, run.settings.get(section) or {})
         settings = {key: value for key, value in settings.items() if key not in free}
-        same = next((members for other, members in parts if other == settings), None)
-        if same is None:
-            parts.append((settings, [run]))
-        else:
-            same.append(run)
-    return parts
+        parts.setdefault(repr(sorted(settings.items())), (settings, []))[1].append(run)
+    return list(parts.values())
 
 
 @cache
-def _usual_techniques() -> dict[str, dict[str, Any]]:
-    """Settings of all techniques and explanations; a run without one does not contradict others."""
-    return settings_of(make(name) for name in _importable())
+def _defaults() -> tuple[dict[str, dict[str, Any]], set[str]]:
+    """What a setting is in runs that do not mention it; and settings that may differ.
 
-
-@cache
-def _without_effect() -> set[str]:
-    """Settings of techniques that only add tables."""
-    return {
-        f"techniques.{n}.{setting}" for n in _importable() for setting in find(n).without_effect
-    }
-
-
-def _importable() -> list[str]:
-    found = []
+    A run without a technique does not contradict others. Some settings of techniques only add
+    tables.
+    """
+    installed = []
     for name in (*names(), *names("explanation")):
         with suppress(PluginFailed):
-            found.append(find(name).name)
-    return found
+            installed.append(find(name))
+    sections = {"data": Data(), "windows": Windows(), "training": Training(), "model": Model()}
+    defaults = {name: section.model_dump(mode="json") for name, section in sections.items()}
+    defaults["techniques"] = settings_of(make(one.name) for one in installed)
+    idle = {f"techniques.{one.name}.{key}" for one in installed for key in one.without_effect}
+    return defaults, FREE | idle
 
 
 def _size(way: tuple[Settings, list[RunFolder]]) -> tuple[int, float]:
@@ -242,74 +222,56 @@ def _flat(prefix: str, values: Mapping[str, Any]) -> Settings:
     return flat
 
 
-def _without_repeats(runs: Sequence[RunFolder], names: Mapping[PurePath, tuple[str, str]]) -> Group:
+def _without_repeats(
+    runs: Sequence[RunFolder], named: Mapping[Path, Name]
+) -> dict[Name, RunFolder]:
     """One run per task and model: that with most techniques, seeds and scores, then the newest."""
-    best: dict[tuple[str, str], RunFolder] = {}
 
     def worth(run: RunFolder) -> tuple[float, ...]:
-        extras = run.explained + run.has_generalisation
+        extras = run.has("events") + run.has("memorisation_map")
         return len(run.techniques), run.n_seeds, extras, run.written
 
-    ranked = sorted(runs, key=worth, reverse=True)
-    for run in ranked:
-        best.setdefault(names[run.path], run)
-    kept = {run.path for run in best.values()}
-    left_out = tuple(run for run in runs if run.path not in kept)
-    return Group(dict(sorted(best.items())), left_out, {}, {})
+    best = {named[run.path]: run for run in sorted(runs, key=worth)}
+    return dict(sorted(best.items()))
 
 
-def _names(runs: Sequence[RunFolder]) -> dict[PurePath, tuple[str, str]]:
+def _names(runs: Sequence[RunFolder]) -> dict[Path, Name]:
     """Task and model of each run; files or folders of the same name are told apart by where."""
-    tasks = _told_apart(
-        [(run.summary["task"], str(run.settings["data"].get("task", ""))) for run in runs]
-    )
-    models = []
-    for run in runs:
-        model = run.settings.get("model")
-        typed = str(model.get("name", "")) if isinstance(model, dict) else ""
-        models.append((run.summary["model"], typed))
-    named = zip(runs, tasks, _told_apart(models), strict=True)
-    return {run.path: (task, model) for run, task, model in named}
+    tasks = [(run.summary["task"], str(run.settings["data"]["task"])) for run in runs]
+    models = [
+        (run.summary["model"], str((run.settings.get("model") or {}).get("name", "")))
+        for run in runs
+    ]
+    both = zip(runs, _told_apart(tasks), _told_apart(models), strict=True)
+    return {run.path: (task, model) for run, task, model in both}
 
 
 def _told_apart(names: Sequence[tuple[str, str]]) -> list[str]:
-    """Names as they are shown, with a path beside them where two places have one name."""
+    """Names as they are shown, with a path beside them where two places have one name.
+
+    A relative and an absolute path may be the same file: they are if one ends with the other.
+    """
     places: dict[str, list[tuple[str, ...]]] = {}
-    for shown, typed in names:
-        parts = PurePath(typed).parts
-        if _is_file(parts) and not _known_place(parts, places.get(shown, [])):
-            places.setdefault(shown, []).append(parts)
     found = []
     for shown, typed in names:
-        place = _known_place(PurePath(typed).parts, places.get(shown, []))
-        ambiguous = len(places.get(shown, [])) > 1 and place is not None
-        found.append(f"{shown} ({PurePath(*place)})" if ambiguous and place else shown)
-    return found
-
-
-def _known_place(
-    parts: tuple[str, ...], known: Sequence[tuple[str, ...]]
-) -> tuple[str, ...] | None:
-    """The place that a path may be: relative and absolute, it may be the same file."""
-    if not _is_file(parts):
-        return None
-    for other in known:
-        shorter = min(len(parts), len(other))
-        if parts[-shorter:] == other[-shorter:]:
-            return other
-    return None
-
-
-def _is_file(parts: tuple[str, ...]) -> bool:
-    """Whether something typed is a file or folder, not the name of a known task or model."""
-    return len(parts) > 1 or (len(parts) == 1 and bool(PurePath(parts[0]).suffix))
+        parts = PurePath(typed).parts
+        is_file = len(parts) > 1 or bool(PurePath(typed).suffix)
+        known = places.setdefault(shown, [])
+        same = (p for p in known if all(a == b for a, b in zip(p[::-1], parts[::-1], strict=False)))
+        place = next(same, parts) if is_file else None
+        if place is not None and place not in known:
+            known.append(place)
+        found.append((shown, place))
+    return [
+        f"{shown} ({PurePath(*place)})" if place and len(places[shown]) > 1 else shown
+        for shown, place in found
+    ]
 
 
 def _compare(own: Settings, other: Settings) -> list[str]:
-    keys = own.keys() | other.keys()
     return [
         f"{key} is {_value(own.get(key))} instead of {_value(other.get(key))}"
-        for key in keys
+        for key in own.keys() | other.keys()
         if own.get(key) != other.get(key)
     ]
 

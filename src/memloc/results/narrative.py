@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from memloc.analysis.centroids import HALFWAY
 from memloc.analysis.correlation import FEWEST, agreeing_group
-from memloc.analysis.events import HALFWAY
 from memloc.analysis.over_time import MOVED
 from memloc.analysis.windows import ENOUGH, lost
 from memloc.config import PARTS
 from memloc.tables import MEMORISED
 from memloc.techniques import installed
-from memloc.text import listed
+from memloc.text import listed, percent
 
 SWAPPED = {"bottom_swapped": "bottom", "top_swapped": "top"}
 """Models with half of their layers swapped, by the half."""
@@ -45,17 +47,12 @@ def acting(name: str, result: dict[str, Any]) -> str:
     return f"{name} the {part} of" if part else name
 
 
-def undone_by_all(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
+def undone_by_all(result: dict[str, Any]) -> float | None:
     """Share of the noisy labels that changing all layers takes away; None if nobody tried.
 
     Not the error, which also counts labels that θ_M never gave.
     """
-    if "full_error" not in result:
-        return None
-    if "undone" in result:
-        return max(0.0, float(result["undone"]))
-    share = summary.get("memorised_share")  # older summaries do not have what is undone
-    return max(0.0, lost(float(result["full_error"]), 1.0 if share is None else float(share)))
+    return max(0.0, float(result["undone"])) if "undone" in result else None
 
 
 def clean_lost(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
@@ -67,13 +64,32 @@ def clean_lost(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
 
 def found_something(summary: dict[str, Any], result: dict[str, Any]) -> bool:
     """Whether weights of layers mean anything; below `ENOUGH` they are chance."""
-    undone = undone_by_all(summary, result)
+    undone = undone_by_all(result)
     return result.get("m_cog") is not None and (undone is None or undone >= ENOUGH)
 
 
 def of_all(share: float) -> str:
     """A part of what all layers undo; a window may undo more than all, but not of its labels."""
     return f"{min(1.0, max(0.0, share)):.0%}"
+
+
+def facts(summary: dict[str, Any], name: str) -> dict[str, str | None]:
+    """What a technique found, by title, as it is printed; None if it is not known."""
+    result, layers = summary["techniques"][name], summary["layers"]
+    known = result if found_something(summary, result) else {}
+    centre, needed = known.get("m_cog"), known.get("layers_to_undo")
+    best = known.get("strongest_single_layer")
+    lost_labels = clean_lost(summary, result)
+    wrong = result.get("clean_error") if lost_labels is None else None
+    return {
+        "centre of gravity": None if centre is None else f"{centre:.2f} of {layers}",
+        "strongest single layer": best and f"layer {best['layer']}: {of_all(best['undoes'])}",
+        "layers to undo 95%": needed and f"{needed} of {layers}",
+        "examples one layer undoes": percent(known.get("examples_undone_by_one_layer")),
+        "undone by all layers": percent(undone_by_all(result)),
+        "clean labels lost": percent(lost_labels, 1),
+        "clean labels wrong": percent(wrong, 1),
+    }
 
 
 def interpret(summary: dict[str, Any]) -> str:
@@ -85,43 +101,30 @@ def interpret(summary: dict[str, Any]) -> str:
     if not found_something(summary, result):
         return _nothing_found(name, summary, result)
     n = result["layers"]
-    centre = f"centre of gravity {result['m_cog']:.2f}, the middle would be {(n + 1) / 2:g}"
-    shift = (result["m_cog"] - (n + 1) / 2) / n
+    middle = (n + 1) / 2
+    shift = (result["m_cog"] - middle) / n
     heavier = "lower" if shift < -BALANCED else "upper"
     tilt = "all parts matter alike" if abs(shift) <= BALANCED else f"{heavier} layers matter more"
+    tilt += f" (centre of gravity {result['m_cog']:.2f}, the middle would be {middle:g})"
     best, needed = result.get("strongest_single_layer"), result.get("layers_to_undo")
-    part = part_of(result)
     if best is None:
-        strongest = f"layer {peak(result)} matters most"
-        if part:
-            strongest = f"the {part} of layer {peak(result)} matter most"
-        return f"By {name}, {strongest}; {tilt} ({centre})."
-    if part:
-        # What all layers undo is 100% of the shares, and of parts it may be little.
-        many = "of that, "
-        if needed and needed > 1:
-            fewest = "no fewer" if needed == n else str(needed)
-            many = f"{fewest} adjacent layers undo 95% of that, "
+        of_parts = f" of the {part_of(result)}" if part_of(result) else ""
+        return f"By {name}{of_parts}, layer {peak(result)} matters most; {tilt}."
+    alone = f"layer {best['layer']} alone undoes {of_all(best['undoes'])} of it"
+    many = f"it takes {needed} adjacent layers to undo 95%; " if needed and needed > 1 else ""
+    if part_of(result):  # what all layers undo is 100% of the shares, and of parts it may be little
         return (
             f"{acting(name.capitalize(), result)} all layers undoes "
-            f"{of_all(undone_by_all(summary, result) or 0.0)} of the flipped labels; {many}layer "
-            f"{best['layer']} alone {of_all(best['undoes'])}; {tilt} ({centre})."
+            f"{of_all(undone_by_all(result) or 0.0)} of the flipped labels; {alone}, {many}{tilt}."
         )
     if needed == 1:
-        return (
-            f"Memorisation sits in layer {best['layer']}: {name} it alone undoes "
-            f"{of_all(best['undoes'])} of it (centre of gravity {result['m_cog']:.2f} of {n})."
-        )
+        return f"Memorisation sits in one layer: {name} {alone}; {tilt}."
     spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
-    many = f"it takes {needed} adjacent layers to undo 95%; " if needed else ""
-    alone = f"layer {best['layer']} alone undoes {of_all(best['undoes'])}"
-    if round(best["undoes"], 2) <= 0:
-        alone = "any one layer undoes none"
-    return f"Memorisation {spread}: {name} {alone} of it, {many}{tilt} ({centre})."
+    return f"Memorisation {spread}: {name} {alone}, {many}{tilt}."
 
 
 def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -> str:
-    undone = undone_by_all(summary, result)
+    undone = undone_by_all(result)
     if undone is None:
         return f"Nothing to localise: {name} gives no layer any weight."
     where = part_of(result) or "layers"
@@ -139,8 +142,7 @@ def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -
 
 def peak(result: dict[str, Any]) -> int:
     """The layer with the largest weight."""
-    weights = result["layer_weights"]
-    return int(max(range(len(weights)), key=lambda index: weights[index])) + 1
+    return int(np.argmax(result["layer_weights"])) + 1
 
 
 def agreement(summary: dict[str, Any]) -> str:
@@ -181,8 +183,7 @@ def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty
     if not others:
         return f"{first}."
     if len(others) == 1:
-        name, layer = next(iter(others.items()))
-        return f"{first}; {name} does not (most in layer {layer})."
+        return f"{first}; {listed(list(others))} does not (most in layer {max(others.values())})."
     return f"{first}; {listed(list(others))} do not ({_peaks(others)})."
 
 
@@ -200,50 +201,31 @@ def _whole_layers(techniques: dict[str, Any]) -> list[str]:
     one = len(whole) == 1
     return [
         f"{listed(whole).capitalize()} {'looks' if one else 'look'} at whole layers, while the "
-        f"others look at {listed(sorted(parts))} alone (--unit)."
+        f"others look at {listed(sorted(parts))} alone."
     ]
 
 
 def caveats(summary: dict[str, Any]) -> list[str]:
     """What keeps the numbers from meaning what they seem to mean, each with a remedy."""
     found = []
-    training = summary.get("training")
-    memorised = summary["memorised_share"]
-    if memorised < MEMORISED:
-        remedy = (
-            "train for more epochs or with a higher learning rate"
-            if training
-            else "check that the two models were not exchanged"
-        )
-        found.append(f"Only {memorised:.0%} of the noisy labels are memorised; {remedy}.")
+    training, techniques = summary.get("training"), summary["techniques"]
+    if summary["memorised_share"] < MEMORISED:
+        remedy = "train for more epochs or with a higher learning rate"
+        if not training:
+            remedy = "check that the two models were not exchanged"
+        share = f"{summary['memorised_share']:.0%}"
+        found.append(f"Only {share} of the noisy labels are memorised; {remedy}.")
     if training and (training["original_accuracy"] or 1.0) < LEARNED:
         found.append(
             f"The model of the original labels knows only {training['original_accuracy']:.0%} of "
             "them; train for more epochs."
         )
-    for name, result in summary["techniques"].items():
-        technique = installed(name)
-        if technique is None or technique.clean_loss is None:
-            continue
-        mixed = "original" in technique.needs and part_of(result)
-        limit, remedy = technique.clean_loss, NO_FIT if mixed else technique.clean_remedy
-        gone, wrong = clean_lost(summary, result), result.get("clean_error") or 0.0
-        if gone is None and wrong > limit:
-            found.append(
-                f"{name.capitalize()} leaves {wrong:.0%} of the clean labels wrong, so it may "
-                f"break more than memorisation; {remedy}."
-            )
-        if gone is not None and gone > limit:
-            found.append(
-                f"{name.capitalize()} also loses {gone:.0%} of the clean labels, so it breaks more "
-                f"than memorisation; {remedy}."
-            )
-    found += _whole_layers(summary["techniques"])
-    unreached = training and None in training.get("near_ceiling_epoch", [])
-    early = [
-        n for n in summary["techniques"] if "near_ceiling" in getattr(installed(n), "needs", ())
+    found += [
+        words for name, result in techniques.items() for words in _clean(name, summary, result)
     ]
-    if early and unreached:
+    found += _whole_layers(techniques)
+    early = [n for n in techniques if "near_ceiling" in getattr(installed(n), "needs", ())]
+    if early and training and None in training.get("near_ceiling_epoch", []):
         found.append(
             "Training never passed the accuracy that marks θ_M1, so the model at its end was used "
             f"for {listed(early)}; train for more epochs."
@@ -254,7 +236,7 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "given; give the checkpoint of the epoch that first knew all labels as the model near "
             "its ceiling."
         )
-    for name, result in summary["techniques"].items():
+    for name, result in techniques.items():
         failed = result.get("failed_windows")
         if failed:
             first, last = failed[0]["first_layer"], failed[0]["last_layer"]
@@ -273,60 +255,63 @@ def caveats(summary: dict[str, Any]) -> list[str]:
     return found
 
 
+def _clean(name: str, summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    """A technique that loses more clean labels than it should."""
+    technique = installed(name)
+    if technique is None or technique.clean_loss is None:
+        return []
+    mixed = "original" in technique.needs and part_of(result)
+    remedy = NO_FIT if mixed else technique.clean_remedy
+    gone, wrong = clean_lost(summary, result), result.get("clean_error") or 0.0
+    if (wrong if gone is None else gone) <= technique.clean_loss:
+        return []
+    if gone is None:
+        what = f"leaves {wrong:.0%} of the clean labels wrong, so it may break"
+    else:
+        what = f"also loses {gone:.0%} of the clean labels, so it breaks"
+    return [f"{name.capitalize()} {what} more than memorisation; {remedy}."]
+
+
 def explain_words(summary: dict[str, Any]) -> list[str]:
     """Plain sentences: when flipped examples change sides, what prevents it, one layer or many."""
     found = summary["explanation"]
-    sentences = []
-    if "centroids" in found:
-        sentences += [_crossing_words(found), _example_words(found["examples"])]
-    return [sentence for sentence in sentences if sentence]
+    if "centroids" not in found:
+        return []
+    examples = _example_words(found["examples"])
+    return [_crossing_words(found), *([examples] if examples else [])]
 
 
 def _crossing_words(found: dict[str, Any]) -> str:
-    events = found["events"]["memorised"]
-    crosses = _layer(events["crossing"])
-    apart = _layer(events["initiation"])
-    first = (
-        f"Flipped examples come nearer to their new class than to the old one in {crosses}"
-        if crosses
-        else "Flipped examples never come nearer to their new class than to the old one"
-    )
-    first += f"; classes are apart from {apart} on" if apart else "; classes never come apart"
-    prevented = {
-        name: found["centroids"][model]["noisy"]["mean"][-1]
-        for model, name in SWAPPED.items()
-        if model in found["centroids"]
-    }
-    known = {name: end for name, end in prevented.items() if end is not None}
-    own_end = found["centroids"]["memorised"]["noisy"]["mean"][-1]
-    if not crosses or not known or own_end is None:
-        return f"{first}."
-    if own_end >= HALFWAY:
-        return f"{first}. But they do not stay there."
-    return f"{first}. {_prevention(known)}"
-
-
-def _prevention(ends: dict[str, float]) -> str:
-    stops = [name for name, end in ends.items() if end >= HALFWAY]
-    not_stops = [name for name in ends if name not in stops]
-    if not not_stops:
-        return "Swapping either half of the layers prevents it."
+    events, centroids = found["events"]["memorised"], found["centroids"]
+    crosses, apart = _layer(events["crossing"]), _layer(events["initiation"])
+    how = "come nearer to their new class than to the old one"
+    first = f"Flipped examples {how} in {crosses}" if crosses else f"Flipped examples never {how}"
+    first += f"; classes are apart from {apart} on." if apart else "; classes never come apart."
+    ends = {model: of["noisy"]["mean"][-1] for model, of in centroids.items()}
+    known = {half: ends[model] for model, half in SWAPPED.items() if ends.get(model) is not None}
+    if not crosses or not known or ends["memorised"] is None:
+        return first
+    if ends["memorised"] >= HALFWAY:
+        return f"{first} But they do not stay there."
+    stops = [half for half, end in known.items() if end >= HALFWAY]
+    others = [half for half in known if half not in stops]
+    if not others:
+        return f"{first} Swapping either half of the layers prevents it."
     if not stops:
-        return "Swapping half of the layers, bottom or top, does not prevent it."
-    return f"Swapping the {stops[0]} half prevents it, swapping the {not_stops[0]} half does not."
+        return f"{first} Swapping half of the layers, bottom or top, does not prevent it."
+    return (
+        f"{first} Swapping the {stops[0]} half prevents it, swapping the {others[0]} half does not."
+    )
 
 
 def _example_words(examples: dict[str, Any]) -> str:
-    middle, local, even = (
-        examples["largest_step_quartiles"][1],
-        examples["local_share"],
-        examples["even_share"],
-    )
+    middle, even = examples["largest_step_quartiles"][1], examples["even_share"]
     if middle is None or even is None or even == 1:  # a way of one step has no largest one
         return ""
     return (
         f"Single examples: the largest step of a typical one is {middle:.0%} of its way (evenly "
-        f"spread it would be {even:.0%}); {local:.0%} go more than half of it in one layer."
+        f"spread it would be {even:.0%}); {examples['local_share']:.0%} go more than half of it in "
+        "one layer."
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.correlation import compare_profiles
-from memloc.analysis.events import LOCAL
 from memloc.analysis.generalisation import validation_scores
 from memloc.analysis.over_time import movement
 from memloc.analysis.windows import (
@@ -34,8 +32,8 @@ from memloc.results.narrative import (
     lead_technique,
     over_time_words,
 )
-from memloc.tables import MEMORISED, NEARLY_ALL
-from memloc.techniques import at_checkpoints, installed
+from memloc.tables import MEMORISED, NEARLY_ALL, number, numbers
+from memloc.techniques import at_checkpoints, installed, names
 
 SHARES = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy", "clean_error")
 CENTRES = {**{n: f"{n}_m_cog" for n in at_checkpoints()}, "centroids": "crossing"}
@@ -89,12 +87,9 @@ def sweep_row(summary: dict[str, Any]) -> dict[str, Any]:
 def finish(
     summary: dict[str, Any], tables: dict[str, pd.DataFrame], left_out: Sequence[str] = ()
 ) -> None:
-    """Add the words: the sentences, their caveats, and a few examples; and the versions.
+    """Add the sentences, their caveats, a few examples, and the versions of libraries.
 
-    Args:
-        summary: Gets them.
-        tables: The results.
-        left_out: Sentences on explanations that were not possible.
+    `left_out` are sentences on explanations that were not possible.
     """
     profiles = {name: result["layer_weights"] for name, result in summary["techniques"].items()}
     summary["agreement"] = {"pairs": compare_profiles(profiles)}
@@ -116,7 +111,7 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
     def accuracy(state: str, split: str) -> float | None:
         """None if that model is missing, because its training failed."""
         rows = last[(last["state"] == state) & (last["split"] == split)]
-        return _number(rows["accuracy"].mean())
+        return number(rows["accuracy"].mean())
 
     epochs = costs.loc[costs["job"] == "memorised", "memorised_epoch"]
     return {
@@ -139,50 +134,44 @@ def summarise_techniques(
     With the settings of the techniques and a table of costs, these are attached.
     """
     found: dict[str, Any] = {}
-    for technique, layers in tables["layers"].groupby("technique", sort=False):
-        result = _summarise_layers(layers)
-        windows, examples = (
-            _of_technique(tables, name, str(technique)) for name in ("windows", "examples")
-        )
-        if len(windows):
-            result |= _summarise_windows(windows, examples)
-        result |= _summarise_own(str(technique), tables)
-        if "examples" in tables and "windows" in tables:
+    for technique in dict.fromkeys(tables["layers"]["technique"]):
+        mine = {
+            name: table[table["technique"] == technique]
+            for name, table in tables.items()
+            if name in ("layers", "windows", "examples", "failures")
+        }
+        result = _summarise_layers(mine["layers"])
+        examples = mine.get("examples", pd.DataFrame())
+        if len(mine.get("windows", ())):
+            result |= _summarise_windows(mine["windows"], examples)
+        result |= _own_summary(technique, tables)
+        if "examples" in mine and "windows" in mine:
             single = result.get("strongest_single_layer") is not None
-            result |= _summarise_examples(examples, single)
-        if "failures" in tables:
-            failures = tables["failures"][tables["failures"]["technique"] == technique]
-            result["failed_windows"] = [
-                {"first_layer": int(f), "last_layer": int(last), "reason": str(reason)}
-                for f, last, reason in zip(
-                    failures["first_layer"], failures["last_layer"], failures["reason"], strict=True
-                )
-            ]
+            result["examples_undone_by_one_layer"] = _undone_by_one_layer(examples, single)
+        if "failures" in mine:
+            columns = ["first_layer", "last_layer", "reason"]
+            result["failed_windows"] = mine["failures"][columns].to_dict("records")
         if settings is not None:
-            result["settings"] = settings[str(technique)]
+            result["settings"] = settings[technique]
         if "costs" in tables:
-            result["costs"] = _summarise_costs(tables["costs"], str(technique))
-        found[str(technique)] = result
+            result["costs"] = _summarise_costs(tables["costs"], technique)
+        found[technique] = result
     return found
 
 
-def _summarise_own(technique: str, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
-    known = installed(technique)
-    names = [] if known is None else [table.name for table in known.tables]
-    own = {name: tables[name] for name in names if name in tables and len(tables[name])}
+def _own_summary(name: str, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """What a technique or explanation says about the tables that it writes."""
+    known = installed(name)
+    wanted = [] if known is None else [table.name for table in known.tables]
+    own = {table: tables[table] for table in wanted if len(tables.get(table, ()))}
     return known.summarise(own) if known is not None and own else {}
-
-
-def _of_technique(tables: dict[str, pd.DataFrame], name: str, technique: str) -> pd.DataFrame:
-    table = tables.get(name, pd.DataFrame({"technique": []}))
-    return table[table["technique"] == technique]
 
 
 def _summarise_costs(costs: pd.DataFrame, technique: str) -> dict[str, Any]:
     """Over all seeds; without the models and states that techniques share."""
     rows = costs[costs["job"] == technique]
     return {
-        "seconds": _number(rows["seconds"].sum()),
+        "seconds": number(rows["seconds"].sum()),
         "peak_memory_bytes": int(rows["peak_memory_bytes"].max()),
         "block_passes": int(rows["block_passes"].fillna(0).sum()),
     }
@@ -208,10 +197,10 @@ def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
         "layers": n_layers,
         "m_cog": float(np.mean(known)) if known else None,
         "m_cog_per_seed": centres,
-        "m_cog_spread": _number(np.std(known, ddof=1)) if len(known) > 1 else None,
-        "layer_weights": _numbers(defined.mean(axis=0) if len(defined) else nothing),
-        "layer_weights_spread": _numbers(spread),
-        "spread_within_seed": _numbers(within),
+        "m_cog_spread": number(np.std(known, ddof=1)) if len(known) > 1 else None,
+        "layer_weights": numbers(defined.mean(axis=0) if len(defined) else nothing),
+        "layer_weights_spread": numbers(spread),
+        "spread_within_seed": numbers(within),
     }
 
 
@@ -226,11 +215,11 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
     full = float(np.mean([full_error(rows) for rows in by_seed]))
     single = undone[0] if np.isfinite(undone[0]).all() else None
     return {
-        "error_by_size_and_layer": [_numbers(row) for row in matrix],
-        "undone_by_size_and_layer": [_numbers(row) for row in undone],
+        "error_by_size_and_layer": [numbers(row) for row in matrix],
+        "undone_by_size_and_layer": [numbers(row) for row in undone],
         "full_error": full,
         "undone": float(lost(full, float(np.mean(known)))),
-        "clean_error": _number(windows["clean_error"].mean()),
+        "clean_error": number(windows["clean_error"].mean()),
         "strongest_single_layer": None
         if single is None
         else {"layer": int(single.argmax()) + 1, "undoes": float(single.max())},
@@ -244,13 +233,12 @@ def _mean_matrix(matrices: list[np.ndarray]) -> np.ndarray:
     return np.mean(defined, axis=0) if defined else np.full(matrices[0].shape, np.nan)
 
 
-def _summarise_examples(examples: pd.DataFrame, single: bool) -> dict[str, Any]:
-    """How many examples one layer undoes, if windows of one layer were tried."""
+def _undone_by_one_layer(examples: pd.DataFrame, single: bool) -> float | None:
+    """Share of the memorised examples, if windows of one layer were tried."""
     memorised = examples[examples["memorised"]]
     if not len(memorised) or not single:
-        return {"examples_undone_by_one_layer": None}
-    alone = memorised["smallest_window"].eq(1).fillna(False)
-    return {"examples_undone_by_one_layer": _number(alone.mean())}
+        return None
+    return number(memorised["smallest_window"].eq(1).fillna(False).mean())
 
 
 def _layers_to_undo(windows: pd.DataFrame, n_layers: int, memorised: float) -> int | None:
@@ -274,7 +262,6 @@ def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
         ["smallest_window", "example"], kind="stable"
     )
     places = np.unique(np.linspace(0, len(known) - 1, min(n, len(known))).round().astype(int))
-    rows: list[dict[Any, Any]] = known.iloc[places].to_dict("records")
     return [
         {
             "example": int(row["example"]),
@@ -284,7 +271,7 @@ def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
             "first_layer": int(row["first_layer"]),
             "last_layer": int(row["last_layer"]),
         }
-        for row in rows
+        for row in known.iloc[places].to_dict("records")
     ]
 
 
@@ -292,39 +279,18 @@ def summarise_explanation(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
     """What the explanations found, averaged over seeds; empty if there are none."""
     found: dict[str, Any] = {}
     if "events" in tables:
-        events = tables["events"]
         found["events"] = {
-            str(model): {
-                str(event): _event(rows) for event, rows in of.groupby("event", sort=False)
-            }
-            for model, of in events.groupby("model", sort=False)
+            model: {event: _event(rows) for event, rows in _parts(of, "event")}
+            for model, of in _parts(tables["events"], "model")
         }
-    if "centroids" in tables:
-        found["centroids"] = {
-            str(model): {
-                str(group): {
-                    name: _numbers(rows.groupby("layer")[name].mean())
-                    for name in ("mean", "low", "high")
-                }
-                for group, rows in of.groupby("group", sort=False)
-            }
-            for model, of in tables["centroids"].groupby("model", sort=False)
-        }
-        pairs = tables["pairs"].drop_duplicates(["label", "original_label"])
-        used = int(pairs["used"].sum())
-        found["pairs"] = {"used": used, "skipped": len(pairs) - used}
-    if "crossings" in tables:
-        n_layers = len(found["centroids"]["memorised"]["noisy"]["mean"])
-        found["examples"] = _single_examples(tables["crossings"], n_layers)
-    if "class_probes" in tables:
-        found["class_probes"] = {
-            str(labels): {
-                name: _numbers(rows.groupby("layer")[f"{name}_f1"].mean())
-                for name in ("noisy", "clean")
-            }
-            for labels, rows in tables["class_probes"].groupby("labels", sort=False)
-        }
+    for name in names("explanation"):
+        found |= _own_summary(name, tables)
     return found
+
+
+def _parts(table: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The rows of each value, in the order of the table."""
+    return ((str(value), rows) for value, rows in table.groupby(column, sort=False))
 
 
 def summarise_scores(
@@ -349,23 +315,6 @@ def _event(rows: pd.DataFrame) -> dict[str, Any]:
         "layer": float(np.mean(known)) if known else None,
         "per_seed": layers,
         "missing": len(layers) - len(known),
-    }
-
-
-def _single_examples(crossings: pd.DataFrame, n_layers: int) -> dict[str, Any]:
-    """Are single examples memorised in one layer? Over all noisy examples of all seeds."""
-    counts = crossings["crossing"].value_counts()
-    steps = crossings["largest_step"].dropna().to_numpy()
-    quartiles = np.percentile(steps, [25, 50, 75]) if len(steps) else np.full(3, np.nan)
-    return {
-        "count": len(crossings),
-        "crossing_shares": [
-            float(counts.get(layer, 0) / len(crossings)) for layer in range(1, n_layers + 1)
-        ],
-        "never_cross": float(crossings["crossing"].isna().mean()),
-        "largest_step_quartiles": [_number(value) for value in quartiles],
-        "local_share": float((steps > LOCAL).mean()) if len(steps) else None,
-        "even_share": 1 / (n_layers - 1) if n_layers > 1 else None,
     }
 
 
@@ -410,7 +359,7 @@ def _techniques(
             {
                 "technique": str(technique),
                 "measure": str(measure),
-                "values": [[_number(v) for v in row] for row in means.to_numpy()],
+                "values": [[number(v) for v in row] for row in means.to_numpy()],
                 "centres": [_mean(centres.get_group(epoch)) for epoch in epochs],
             }
         )
@@ -422,15 +371,9 @@ def _starts(table: pd.DataFrame, epochs: list[int]) -> list[dict[str, Any]]:
     found = []
     for seed, rows in table.groupby("seed", sort=False):
         first = rows.loc[rows["enough"].astype(bool), "epoch"].min()
-        known = not pd.isna(first)
-        before = [epoch for epoch in epochs if known and epoch < first]
-        found.append(
-            {
-                "seed": int(str(seed)),
-                "epoch": int(first) if known else None,
-                "before": before[-1] if before else None,
-            }
-        )
+        start = None if pd.isna(first) else int(first)
+        before = [epoch for epoch in epochs if start is not None and epoch < start]
+        found.append({"seed": int(str(seed)), "epoch": start, "before": max(before, default=None)})
     return found
 
 
@@ -439,12 +382,13 @@ def _movement(table: pd.DataFrame, technique: str) -> dict[str, Any] | None:
     by_seed = movement(table, technique)
     if not by_seed:
         return None
-    shifts = [end - start for _, start, end in by_seed.values()]
+    epochs, starts, ends = zip(*by_seed.values(), strict=True)
+    shifts = [end - start for start, end in zip(starts, ends, strict=True)]
     return {
         "seeds": list(by_seed),
-        "first_epochs": [epoch for epoch, _, _ in by_seed.values()],
-        "from": float(np.mean([start for _, start, _ in by_seed.values()])),
-        "to": float(np.mean([end for _, _, end in by_seed.values()])),
+        "first_epochs": list(epochs),
+        "from": float(np.mean(starts)),
+        "to": float(np.mean(ends)),
         "shift": float(np.mean(shifts)),
         "shift_per_seed": shifts,
     }
@@ -452,13 +396,4 @@ def _movement(table: pd.DataFrame, technique: str) -> dict[str, Any] | None:
 
 def _mean(values: pd.Series) -> float | None:
     known = values.dropna().astype(float)
-    return _number(known.mean()) if len(known) else None
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
-
-
-def _numbers(values: Iterable[Any]) -> list[float | None]:
-    return [_number(value) for value in values]
+    return number(known.mean()) if len(known) else None

@@ -22,7 +22,7 @@ from operator import attrgetter
 from typing import Any, get_args
 
 from memloc.config import DEFAULT_TECHNIQUES, Settings, Unit
-from memloc.errors import MemlocError, nearest, suggest
+from memloc.errors import MemlocError, nearest
 from memloc.models.names import SWAPPED_HALVES, Role
 from memloc.tables import SHARED, Table, checkpoints_of
 from memloc.techniques.base import (
@@ -61,11 +61,7 @@ class PluginFailed(MemlocError):
 
 
 class NotPossible(MemlocError):
-    """A technique or an explanation is not possible with this model and these examples."""
-
-
-class NoSuchUnit(MemlocError):
-    """Parts of layers are wanted where there are none, or where nobody looks at them."""
+    """A technique, or parts of layers, are not possible with this model and these examples."""
 
 
 _registered: dict[str, type[Technique]] = {}
@@ -130,25 +126,9 @@ def _checked(found: Any, name: str, where: str | None) -> type[Technique]:
     for need in found.needs:
         if need not in known:
             raise PluginFailed(
-                f"technique {name!r} of {where} needs {need!r}{suggest(str(need), known)}"
+                f"technique {name!r} of {where} needs {need!r}", remedy=nearest(str(need), known)
             )
     return found
-
-
-def names(kind: Kind = "technique") -> tuple[str, ...]:
-    """Names of all techniques, or of all explanations; the default ones first.
-
-    Those that cannot be imported are among the techniques: `find` says what is wrong with them.
-    """
-    found = [name for name, technique in _own().items() if technique.kind == kind]
-    for name in (*_plugins(), *_registered):
-        try:
-            its_kind = find(name).kind
-        except PluginFailed:
-            its_kind = "technique"
-        if its_kind == kind:
-            found.append(name)
-    return tuple(dict.fromkeys(found))
 
 
 def find(name: str) -> type[Technique]:
@@ -158,10 +138,9 @@ def find(name: str) -> type[Technique]:
         UnknownTechnique: If there is none.
         PluginFailed: If it cannot be imported.
     """
-    if name in _own():
-        return _own()[name]
-    if name in _registered:
-        return _registered[name]
+    found = _own().get(name) or _registered.get(name)
+    if found is not None:
+        return found
     if name not in _plugins():
         raise UnknownTechnique(f"technique {name!r} does not exist", remedy=nearest(name, names()))
     return _load(name)
@@ -174,13 +153,19 @@ def installed(name: str) -> type[Technique] | None:
     return None
 
 
+def names(kind: Kind = "technique") -> tuple[str, ...]:
+    """Names of all techniques, or of all explanations; the default ones first.
+
+    Those that cannot be imported are among the techniques: `find` says what is wrong with them.
+    """
+    known = dict.fromkeys((*_own(), *_plugins(), *_registered))
+    return tuple(n for n in known if getattr(installed(n), "kind", "technique") == kind)
+
+
 def classes() -> dict[str, type[Technique]]:
     """All techniques and explanations that can be imported, by the names of their classes."""
-    found = {}
-    for name in (*names(), *names("explanation")):
-        with suppress(PluginFailed):
-            found[find(name).__name__] = find(name)
-    return found
+    found = [installed(name) for kind in get_args(Kind) for name in names(kind)]
+    return {technique.__name__: technique for technique in found if technique is not None}
 
 
 def origin(name: str) -> str | None:
@@ -202,10 +187,8 @@ def all_tables() -> dict[str, Table]:
     """The tables of all techniques and explanations that can be imported, and the shared ones."""
     found = {table.name: table for table in SHARED}
     found["checkpoints"] = checkpoints_of(at_checkpoints())
-    for kind in get_args(Kind):
-        for name in names(kind):
-            with suppress(PluginFailed):
-                found |= {table.name: table for table in find(name).tables}
+    for technique in classes().values():
+        found |= {table.name: table for table in technique.tables}
     return found
 
 
@@ -233,13 +216,7 @@ def register_from(place: str) -> None:
 
 
 def make(name: str, settings: Mapping[str, Any] | None = None) -> Technique:
-    """A technique with its settings.
-
-    Raises:
-        UnknownTechnique: If there is none of that name.
-        PluginFailed: If it cannot be imported.
-        ConfigError: If it does not have these settings.
-    """
+    """A technique with its settings."""
     return find(name)(**(settings or {}))
 
 
@@ -275,74 +252,74 @@ def settings_of(techniques: Iterable[Technique]) -> dict[str, dict[str, Any]]:
     return {one.name: one.config.model_dump(mode="json") for one in techniques}
 
 
-def check_possible(techniques: Sequence[Technique], there: Circumstances) -> None:
-    """Complain, before any work, if models or examples do not allow a technique.
-
-    Raises:
-        NotPossible: Naming the first one, and why.
-    """
+def possible(
+    techniques: Iterable[Technique], there: Circumstances
+) -> tuple[list[Technique], dict[str, str]]:
+    """The techniques that models and examples allow, and the reason for each of the others."""
+    found, reasons = [], {}
     for technique in techniques:
         reason = technique.obstacle(there)
-        if reason is not None:
-            raise NotPossible(
-                f"{technique.name} is not possible: {reason}", remedy="leave the technique out"
-            )
+        if reason is None:
+            found.append(technique)
+        else:
+            reasons[technique.name] = reason
+    return found, reasons
+
+
+def check_possible(
+    techniques: Sequence[Technique],
+    there: Circumstances,
+    unit: Unit = "layer",
+    unit_problem: str | None = None,
+) -> None:
+    """Complain, before any work, if models or examples do not allow what was asked for.
+
+    Args:
+        techniques: Those that were chosen.
+        there: Models and examples.
+        unit: What of a layer the techniques are to change.
+        unit_problem: Why the layers of the model have no parts (`BlockModel.unit_problem`).
+
+    Raises:
+        NotPossible: Naming the first technique that is not possible, or the unit.
+    """
+    for name, reason in possible(techniques, there)[1].items():
+        raise NotPossible(f"{name} is not possible: {reason}", remedy="leave the technique out")
+    if unit == "layer":
+        return
+    remedy = "use whole layers"
+    if unit_problem is None and not any(technique.uses_unit for technique in techniques):
+        unit_problem = f"it makes no difference to {', '.join(one.name for one in techniques)}"
+        able = ", ".join(name for name in names() if getattr(installed(name), "uses_unit", False))
+        remedy = f"leave it out, or choose techniques that look at parts of layers: {able}"
+    if unit_problem is not None:
+        raise NotPossible(unit_problem, setting="windows.unit", value=unit, remedy=remedy)
 
 
 def possible_explanations(
-    wanted: bool | None,
-    there: Circumstances,
-    techniques: Mapping[str, Mapping[str, Any]] | None = None,
+    wanted: bool | None, there: Circumstances, settings: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[Technique], list[str]]:
     """The explanations that models and examples allow, and a sentence on each that they do not.
 
     Args:
         wanted: Whether explanations were asked for; None takes what is possible.
         there: Models and examples.
-        techniques: Settings by name; explanations that are not there share those of a technique, or
-            have the usual ones.
+        settings: By name; an explanation that is not there shares those of a technique, or has the
+            usual ones.
 
     Raises:
         NotPossible: If they were asked for and one is not possible.
     """
     if wanted is False:
         return [], []
-    given = techniques or {}
-    possible, reasons = [], []
-    for name in names("explanation"):
-        settings = given.get(name) or given.get(find(name).settings_from or "")
-        explanation = make(name, settings)
-        reason = explanation.obstacle(there)
-        if reason is None:
-            possible.append(explanation)
-        else:
-            reasons.append(reason)
-    if wanted and reasons:
-        raise NotPossible(reasons[0], setting="explain")
-    return possible, list(dict.fromkeys(reasons))
-
-
-def check_unit(techniques: Sequence[Technique], unit: Unit, problem: str | None) -> None:
-    """Complain, before any work, if parts of layers are wanted and cannot be had.
-
-    Args:
-        techniques: Those that were chosen.
-        unit: What of a layer they are to change.
-        problem: Why the layers of the model have no parts (`BlockModel.unit_problem`).
-
-    Raises:
-        NoSuchUnit: If the model has no parts, or none of the techniques knows any.
-    """
-    if unit == "layer":
-        return
-    if problem is not None:
-        raise NoSuchUnit(problem, setting="windows.unit", value=unit, remedy="use whole layers")
-    if not any(technique.uses_unit for technique in techniques):
-        chosen = ", ".join(technique.name for technique in techniques)
-        able = ", ".join(name for name in names() if find(name).uses_unit)
-        raise NoSuchUnit(
-            f"it makes no difference to {chosen}",
-            setting="windows.unit",
-            value=unit,
-            remedy=f"leave it out, or choose techniques that look at parts of layers: {able}",
-        )
+    found, reasons = possible(
+        [
+            make(name, settings.get(name) or settings.get(find(name).settings_from or ""))
+            for name in names("explanation")
+        ],
+        there,
+    )
+    for reason in reasons.values():
+        if wanted:
+            raise NotPossible(reason, setting="explain")
+    return found, list(dict.fromkeys(reasons.values()))

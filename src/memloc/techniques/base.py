@@ -6,11 +6,11 @@ the report can read what a technique declares. What its work needs is imported w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from memloc.config import Settings, Training, Windows
 from memloc.errors import ConfigError, MemlocError
@@ -18,6 +18,7 @@ from memloc.models.names import Role, StatesOf
 from memloc.tables import Table
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     from torch import Tensor
 
@@ -32,6 +33,10 @@ Kind = Literal["technique", "explanation"]
 
 CACHE_MEMORY = 2**30
 """Bytes of states a process keeps in memory before it uses a file."""
+NO_OLD_CLASS = (
+    "suspects do not say which labels are correct, so examples have no old class to leave"
+)
+"""Why there are no explanations of labels that are only suspected."""
 
 
 class TechniqueFailed(MemlocError):
@@ -48,8 +53,10 @@ class Context:
 
     examples: pd.DataFrame
     load_encoded: Callable[[], Encoded]
-    load_model: Callable[[Role], BlockModel]
-    load_states: Callable[[StatesOf], Tensor]
+    model: Callable[[Role], BlockModel]
+    """Gives one of the models."""
+    pooled_states: Callable[[StatesOf], Tensor]
+    """States 0..L of a model where its head reads them: [layers + 1, examples, width]."""
     n_layers: int
     seed: int = 0
     training: Training = field(default_factory=Training)
@@ -79,7 +86,7 @@ class Context:
         encoded: Encoded,
         models: Mapping[Role, BlockModel],
         **settings: Any,
-    ) -> Context:
+    ) -> Self:
         """A context of models that are there already."""
 
         @cache
@@ -96,13 +103,17 @@ class Context:
         """The token ids of the examples."""
         return self.load_encoded()
 
-    def model(self, role: Role) -> BlockModel:
-        """One of the models."""
-        return self.load_model(role)
+    def columns(self, *names: str) -> list[np.ndarray]:
+        """Columns of the examples as arrays."""
+        return [self.examples[name].to_numpy() for name in names]
 
-    def pooled_states(self, of: StatesOf) -> Tensor:
-        """States 0..L of a model where its head reads them: [layers + 1, examples, width]."""
-        return self.load_states(of)
+    def noisy_examples(self) -> tuple[pd.DataFrame, Encoded]:
+        """The noisy examples alone, with their token ids."""
+        from memloc.data.encode import Encoded
+
+        noisy = self.examples["noisy"].to_numpy()
+        rows = [self.encoded.rows[row] for row in noisy.nonzero()[0]]
+        return self.examples[noisy], Encoded(rows, self.encoded.pad_id)
 
 
 @dataclass(frozen=True)
@@ -136,6 +147,41 @@ class LocalisationResult:
             "examples": self.examples,
         }
         return {k: table for k, table in named.items() if table is not None} | self.details
+
+    @classmethod
+    def of_windows(
+        cls,
+        technique: str,
+        windows: Sequence[Window],
+        predicted: np.ndarray,
+        unmodified: np.ndarray,
+        examples: pd.DataFrame,
+        **rest: Any,
+    ) -> LocalisationResult:
+        """The result of a technique that changes windows of layers.
+
+        Args:
+            technique: Its name.
+            windows: In the order of `memloc.analysis.windows.all_windows`.
+            predicted: Class per window and example.
+            unmodified: Class per example, before any change.
+            examples: Rows of `Context.examples`, in the same order.
+            **rest: `details` and `costs`.
+        """
+        from memloc.analysis import windows as of
+
+        chosen = tuple(windows)
+        ids, labels, noisy = (examples[c].to_numpy() for c in ("example", "label", "noisy"))
+        errors = of.error_table(technique, chosen, predicted, labels, noisy)
+        return cls(
+            layers=of.layer_weights(technique, of.error_matrix(errors)),
+            windows=errors,
+            predictions=of.prediction_table(technique, chosen, predicted, ids),
+            examples=of.undoing_table(
+                technique, chosen, predicted[:, noisy], unmodified[noisy], labels[noisy], ids[noisy]
+            ),
+            **rest,
+        )
 
 
 @dataclass(frozen=True)
@@ -173,6 +219,13 @@ class Circumstances:
     adapters: bool = False
     """Whether the weights of the models are not all in their layers."""
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many examples are noisy and how many are clean."""
+        noisy = 0 if self.examples is None else int(self.examples["noisy"].sum())
+        total = 0 if self.examples is None else len(self.examples)
+        return {"noisy": noisy, "clean": total - noisy}
+
 
 class Technique:
     """A technique of localisation: a name, a score per layer, and what it declares about itself.
@@ -204,8 +257,6 @@ class Technique:
     """Whether its windows are so much work that each is a job of its own: see `window`."""
     smallest_group: ClassVar[int] = 0
     """Noisy examples, and clean ones, that it needs at least."""
-    holds_out_clean: ClassVar[bool] = False
-    """Whether it sets aside as many clean examples as there are noisy ones, and needs more."""
     trains: ClassVar[tuple[Role, ...]] = ()
     """Models whose layers it trains, which takes full precision."""
     at_checkpoints: ClassVar[bool] = False
@@ -245,11 +296,8 @@ class Technique:
 
     def __repr__(self) -> str:
         """As it can be written in Python."""
-        given = ", ".join(
-            f"{name}={value!r}"
-            for name, value in self.config
-            if name in self.config.model_fields_set
-        )
+        fields = self.config.model_fields_set
+        given = ", ".join(f"{name}={value!r}" for name, value in self.config if name in fields)
         return f"{type(self).__name__}({given})"
 
     def __eq__(self, other: object) -> bool:
@@ -283,36 +331,17 @@ class Technique:
 
     def obstacle(self, there: Circumstances) -> str | None:
         """Why it is not possible here, in words that can stand alone; None if it is."""
-        return self._too_few(there) or self._no_single_state(there) or self._too_coarse(there)
-
-    def _too_few(self, there: Circumstances) -> str | None:
-        if there.examples is None:
-            return None
-        noisy = int(there.examples["noisy"].sum())
-        clean = len(there.examples) - noisy
-        for kind, count in (("noisy", noisy), ("clean", clean)):
-            if count < self.smallest_group:
-                return (
-                    f"at least {self.smallest_group} {kind} examples are needed and there are "
-                    f"{count}"
-                )
-        if self.holds_out_clean and clean <= noisy:
+        if there.examples is not None:
+            for kind, count in there.counts.items():
+                if count < self.smallest_group:
+                    least = f"at least {self.smallest_group} {kind} examples are needed"
+                    return f"{least} and there are {count}"
+        if there.pooling == "other" and any(":" in need for need in self.needed):
             return (
-                "more clean examples than noisy ones are needed, to hold out as many, and there "
-                f"are {clean} clean and {noisy} noisy"
+                "the head of this model does not read the first or the last token alone, so there "
+                "is no single state per layer to look at"
             )
-        return None
-
-    def _no_single_state(self, there: Circumstances) -> str | None:
-        if there.pooling != "other" or not any(":" in need for need in self.needed):
-            return None
-        return (
-            "the head of this model does not read the first or the last token alone, so there is "
-            "no single state per layer to look at"
-        )
-
-    def _too_coarse(self, there: Circumstances) -> str | None:
-        """Half precision is too coarse for the small steps of training."""
+        # Half precision is too coarse for the small steps of training.
         head: tuple[Role, ...] = ("pretrained",) if "frozen" in self.needed else ()
         for role in (*self.trains, *head):
             precision = there.precisions.get(role)
@@ -331,13 +360,21 @@ class Technique:
         """Further tables of the control benchmark, from its own tables of all control models."""
         return {}
 
+    @classmethod
+    def summarise_benchmark(cls, tables: Tables) -> dict[str, Any]:
+        """What the summary of the control benchmark adds, from the tasks that were held back.
+
+        Without any, `tables` are of all tasks.
+        """
+        return {}
+
     def cost(self, n_layers: int) -> float:
         """Forward passes of the data that take as long; of a windowed one, beside its windows."""
         return 5.0
 
     def window_cost(self, n_layers: int, window: Window) -> float:
         """The same for one window."""
-        raise NotImplementedError
+        return 5.0
 
     def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
         """Its tables, and what they cost."""
@@ -352,17 +389,22 @@ class Technique:
 
     def score(self, context: Context) -> pd.DataFrame:
         """One row per layer: `layer` (from 1) and `weight` (the larger, the more memorisation)."""
-        raise NotImplementedError
+        raise self._without("score")
 
     def window(self, context: Context, window: Window, report: Report) -> Tables:
         """The findings on one window, if it is `windowed`."""
-        raise NotImplementedError
+        raise self._without("window")
 
     def combine(
         self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]
     ) -> LocalisationResult:
         """The result from the findings on all windows; needs no model."""
-        raise NotImplementedError
+        raise self._without("combine")
+
+    def _without(self, method: str) -> TechniqueFailed:
+        return TechniqueFailed(
+            f"technique {self.name!r} has no method {method!r}; see docs/your-technique.md"
+        )
 
 
 class Explanation(Technique):
@@ -370,13 +412,28 @@ class Explanation(Technique):
 
     kind = "explanation"
 
+    def obstacle(self, there: Circumstances) -> str | None:
+        """See `Technique`; the correct labels must be known too."""
+        if there.examples is not None and "original_label" not in there.examples:
+            return NO_OLD_CLASS
+        return super().obstacle(there)
+
     def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
         """Its tables."""
         return self.explain(context, report), {}
 
     def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
         """The tables that it declares."""
-        raise NotImplementedError
+        raise self._without("explain")
+
+
+def tidy(axes: Mapping[str, Iterable[Any]], **values: Any) -> pd.DataFrame:
+    """A table with one row per cell of arrays that have these axes."""
+    import numpy as np
+    import pandas as pd
+
+    cells = pd.MultiIndex.from_product(list(axes.values()), names=list(axes)).to_frame(index=False)
+    return cells.assign(**{name: np.reshape(array, -1) for name, array in values.items()})
 
 
 def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
@@ -386,7 +443,6 @@ def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
         TechniqueFailed: Saying what is wrong with them.
     """
     import numpy as np
-    import pandas as pd
 
     from memloc.analysis.windows import layer_table
 
@@ -395,17 +451,14 @@ def check_scores(name: str, table: Any, n_layers: int) -> pd.DataFrame:
             f"technique {name!r} {what}; it must return one weight for each layer"
         )
 
-    if not isinstance(table, pd.DataFrame) or not {"layer", "weight"} <= set(table.columns):
-        raise fail("returned no table with columns layer and weight")
-    layers = table["layer"].tolist()
-    if sorted(layers) != list(range(1, n_layers + 1)):
-        shown = ", ".join(map(str, layers[:20]))
-        raise fail(f"returned weights for layers {shown or 'none'} of a model with {n_layers}")
-    ordered = table.set_index("layer").sort_index()
     try:
+        ordered = table.set_index("layer").sort_index()
         weights = ordered["weight"].to_numpy(dtype=np.float64)
-    except (TypeError, ValueError):
-        raise fail("returned weights that are no numbers") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise fail("returned no table with numbers in the columns layer and weight") from None
+    layers = ordered.index.tolist()
+    if layers != list(range(1, n_layers + 1)):
+        raise fail(f"returned weights for layers {layers} of a model with {n_layers}")
     if not np.isfinite(weights).all():
         bad = int(np.flatnonzero(~np.isfinite(weights))[0])
         raise fail(f"returned {weights[bad]} for layer {bad + 1}")

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from memloc.errors import DataError
 from memloc.models.names import SWAPPED_HALVES, StatesOf
-from memloc.tables import EVENTS, EXAMPLE, LABEL, LAYER, ORIGINAL, STATE, Column, Table
-from memloc.techniques.base import (
-    Circumstances,
-    Context,
-    Explanation,
-    Report,
-    Tables,
+from memloc.tables import (
+    EVENTS,
+    EXAMPLE,
+    LABEL,
+    LAYER,
+    ORIGINAL,
+    STATE,
+    Column,
+    Table,
+    number,
+    numbers,
 )
+from memloc.techniques.base import Circumstances, Context, Explanation, Report, Tables
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Centroids(Explanation):
@@ -67,6 +77,25 @@ class Centroids(Explanation):
         ),
     )
 
+    @classmethod
+    def summarise(cls, tables: Tables) -> dict[str, Any]:
+        """Positions by model, group and layer; pairs of classes; and single examples."""
+        if "centroids" not in tables:
+            return {}
+        found: dict[str, Any] = {"centroids": {}}
+        for (model, group), rows in tables["centroids"].groupby(["model", "group"], sort=False):
+            means = rows.groupby("layer")[["mean", "low", "high"]].mean()
+            of_model = found["centroids"].setdefault(model, {})
+            of_model[group] = {name: numbers(values) for name, values in means.items()}
+        if "pairs" in tables:
+            pairs = tables["pairs"].drop_duplicates(["label", "original_label"])
+            used = int(pairs["used"].sum())
+            found["pairs"] = {"used": used, "skipped": len(pairs) - used}
+        if "crossings" in tables:
+            n_layers = int(tables["centroids"]["layer"].max())
+            found["examples"] = single_examples(tables["crossings"], n_layers)
+        return found
+
     def obstacle(self, there: Circumstances) -> str | None:
         """There must be clean examples of both classes of noisy ones."""
         from memloc.analysis.centroids import pick_classes
@@ -91,40 +120,48 @@ class Centroids(Explanation):
         """Tables: centroids, trajectories, events, crossings, pairs."""
         import pandas as pd
 
-        from memloc.analysis.centroids import (
-            centroid_events,
-            crossing_table,
-            pair_table,
-            pick_classes,
-            positions,
-            summary_table,
-            trajectory_table,
-        )
-        from memloc.analysis.events import event_table
+        from memloc.analysis import centroids as of
 
-        labels, original, noisy, examples = (
-            context.examples[c].to_numpy() for c in ("label", "original_label", "noisy", "example")
-        )
+        columns = ("label", "original_label", "noisy", "example")
+        labels, original, noisy, examples = context.columns(*columns)
         n_classes = int(max(labels.max(), original.max())) + 1
-        classes = pick_classes(labels, original, noisy, n_classes)
+        classes = of.pick_classes(labels, original, noisy, n_classes)
         moved = examples[classes.moved]
-        centroids, trajectories, events, crossings = [], [], [], pd.DataFrame()
         n_layers = len(context.pooled_states("memorised")) - 1
         halves = SWAPPED_HALVES if n_layers > 1 and context.has_original else ()
         models: tuple[StatesOf, ...] = ("memorised", *halves)
-        for index, model in enumerate(models):
-            found = positions(context.pooled_states(model)[1:], classes)
-            table = summary_table(model, found)
-            centroids.append(table)
-            trajectories.append(trajectory_table(model, found, moved))
-            events.append(event_table(model, centroid_events(table)))
-            if model == "memorised":
-                crossings = crossing_table(found, moved)
-            report((index + 1) / len(models))
+        found = {}
+        for model in models:
+            found[model] = of.positions(context.pooled_states(model)[1:], classes)
+            report(len(found) / len(models))
+        summaries = {model: of.summary_table(model, where) for model, where in found.items()}
+        paths = [of.trajectory_table(model, where, moved) for model, where in found.items()]
+        events = [
+            of.event_table(model, of.centroid_events(table)) for model, table in summaries.items()
+        ]
         return {
-            "centroids": pd.concat(centroids, ignore_index=True),
-            "trajectories": pd.concat(trajectories, ignore_index=True),
+            "centroids": pd.concat(summaries.values(), ignore_index=True),
+            "trajectories": pd.concat(paths, ignore_index=True),
             "events": pd.concat(events, ignore_index=True),
-            "crossings": crossings,
-            "pairs": pair_table(classes, n_classes),
+            "crossings": of.crossing_table(found["memorised"], moved),
+            "pairs": of.pair_table(classes, n_classes),
         }
+
+
+def single_examples(crossings: pd.DataFrame, n_layers: int) -> dict[str, Any]:
+    """Are single examples memorised in one layer? Over all noisy examples of all seeds."""
+    import numpy as np
+
+    from memloc.analysis.centroids import LOCAL
+
+    shares = crossings["crossing"].value_counts() / len(crossings)
+    steps = crossings["largest_step"].dropna().to_numpy()
+    quartiles = np.percentile(steps, [25, 50, 75]) if len(steps) else np.full(3, np.nan)
+    return {
+        "count": len(crossings),
+        "crossing_shares": [float(shares.get(layer, 0.0)) for layer in range(1, n_layers + 1)],
+        "never_cross": float(crossings["crossing"].isna().mean()),
+        "largest_step_quartiles": numbers(quartiles),
+        "local_share": number((steps > LOCAL).mean()) if len(steps) else None,
+        "even_share": 1 / (n_layers - 1) if n_layers > 1 else None,
+    }

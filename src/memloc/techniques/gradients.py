@@ -18,13 +18,14 @@ parameters of a layer are those of its attention, or the rest of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, get_args
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from pydantic import Field
 
 from memloc.config import Norm, Objective, Settings
 from memloc.models.names import Role
-from memloc.tables import EXAMPLE, LAYER, STATE, TECHNIQUE, Column, Table
+from memloc.tables import CELL, EXAMPLE, LAYER, STATE, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
     LocalisationResult,
@@ -32,14 +33,25 @@ from memloc.techniques.base import (
     Tables,
     Technique,
     TechniqueFailed,
+    tidy,
 )
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    Norms = dict[tuple[str, str, str], np.ndarray]
-    """Per layer, by model, gradient (noisy, clean, difference) and kind (L1, L2)."""
+CHOICES = Table(
+    "gradient_choices",
+    "whether gradients find the hidden layers, for every post-processing",
+    {
+        "norm": Column("str", "L1 or L2"),
+        "subtract_clean": Column("bool", "whether the gradient of clean examples is subtracted"),
+        "divide_by_frozen": Column("bool", "whether it is divided by that of the frozen model"),
+        "k": Column("int64", "how many layers it may name"),
+        "accuracy": Column("float64", "share of those that are hidden ones"),
+    },
+    of=("control",),
+)
 
 
 class Gradients(Technique):
@@ -92,17 +104,25 @@ class Gradients(Technique):
             },
             condition="gradients.per_example",
         ),
+        CHOICES,
     )
     colour, marker = "#009E73", "D"
 
     @classmethod
     def benchmark(cls, tables: Tables) -> Tables:
         """Which of the switches of appendix E would have found the hidden layers (Table 4)."""
-        from memloc.analysis.control import gradient_choices
-
         if "gradients" not in tables:
             return {}
-        return {"gradient_choices": gradient_choices(tables["gradients"])}
+        return {CHOICES.name: gradient_choices(tables["gradients"])}
+
+    @classmethod
+    def summarise_benchmark(cls, tables: Tables) -> dict[str, Any]:
+        """Mean accuracy@2 per model and kind of post-processing (Table 4)."""
+        kind = ["model", "norm", "subtract_clean", "divide_by_frozen"]
+        rows = tables[CHOICES.name] if CHOICES.name in tables else CHOICES.frame([], "control")
+        rows = rows[rows["k"] == 2].dropna(subset="accuracy")
+        found = rows.groupby(kind, sort=False)["accuracy"].agg(accuracy="mean", n="size")
+        return {CHOICES.name: found.reset_index().to_dict("records")}
 
     def cost(self, n_layers: int) -> float:
         """Forward and backward."""
@@ -117,14 +137,14 @@ class Gradients(Technique):
         from memloc.training.gradients import Target, layer_norms, mean_gradient, subtract
 
         config = self.config
-        wrong = context.examples["noisy"].to_numpy()
+        labels, wrong, ids = context.columns("label", "noisy", "example")
         noisy, clean = np.flatnonzero(wrong), clean_sample(wrong, context.seed)
         target = Target(
             context.encoded,
-            torch.tensor(context.examples["label"].to_numpy()),
+            torch.tensor(labels),
             config.objective,
             context.training.dtype,
-            unit=context.windows.unit,
+            context.windows.unit,
         )
         roles: tuple[Role, ...] = ("near_ceiling",)
         if config.divide_by_frozen:
@@ -137,71 +157,42 @@ class Gradients(Technique):
             done += examples
             report(done / total)
 
-        norms: Norms = {}
+        norms: dict[tuple[str, str, str], np.ndarray] = {}
         for role in roles:  # gradients are as large as the model: those of one are held at a time
             of_clean = mean_gradient(context.model(role), target, clean, advance)
             of_noisy = mean_gradient(context.model(role), target, noisy, advance)
             # Both kinds of norms cost next to nothing, and Table 4 compares them.
             for kind in get_args(Norm):
-                norms[role, "clean", kind] = layer_norms(of_clean, kind)
-                norms[role, "noisy", kind] = layer_norms(of_noisy, kind)
-                norms[role, "difference", kind] = layer_norms(subtract(of_noisy, of_clean), kind)
+                norms[role, kind, "clean"] = layer_norms(of_clean, kind)
+                norms[role, kind, "noisy"] = layer_norms(of_noisy, kind)
+                norms[role, kind, "difference"] = layer_norms(subtract(of_noisy, of_clean), kind)
         used = "difference" if config.subtract_clean else "noisy"
-        scale = norms["frozen", used, config.norm] if config.divide_by_frozen else np.ones(1)
-        details = {"gradients": self._norm_table(norms)}
+        found = norms["near_ceiling", config.norm, used]
+        scale = norms["frozen", config.norm, used] if config.divide_by_frozen else np.ones(1)
+        layers = range(1, len(found) + 1)
+        kinds = {"kind": get_args(Norm), "gradient": ("clean", "noisy", "difference")}
+        details = {
+            "gradients": tidy(
+                {"technique": [self.name], "model": roles, **kinds, "layer": layers},
+                norm=list(norms.values()),
+            )[list(self.tables[0].columns)]
+        }
         if config.per_example:
-            per_example = []
+            weights = []
             for row in noisy:
                 own = mean_gradient(context.model("near_ceiling"), target, np.array([row]))
                 own = subtract(own, of_clean) if config.subtract_clean else own
-                per_example.append(layer_norms(own, config.norm))
+                values = layer_norms(own, config.norm) / scale
+                # An example without a gradient has no weights.
+                weights.append(to_weights(values) if values.sum() > 0 else values * np.nan)
                 advance(5)
-            details["example_gradients"] = self._example_table(
-                context.examples["example"].to_numpy()[noisy], per_example, scale
+            details["example_gradients"] = tidy(
+                {"technique": [self.name], "example": ids[noisy], "layer": layers}, weight=weights
             )
         return LocalisationResult(
-            layers=layer_table(
-                self.name, to_weights(norms["near_ceiling", used, config.norm] / scale)
-            ),
+            layers=layer_table(self.name, to_weights(found / scale)),
             details=details,
             costs={"block_passes": target.block_passes},
-        )
-
-    def _norm_table(self, norms: Norms) -> pd.DataFrame:
-        import numpy as np
-        import pandas as pd
-
-        return pd.concat(
-            [
-                pd.DataFrame(
-                    {
-                        "technique": self.name,
-                        "model": role,
-                        "gradient": part,
-                        "kind": kind,
-                        "layer": np.arange(1, len(values) + 1),
-                        "norm": values,
-                    }
-                )
-                for (role, part, kind), values in norms.items()
-            ],
-            ignore_index=True,
-        )
-
-    def _example_table(
-        self, examples: np.ndarray, norms: list[np.ndarray], scale: np.ndarray
-    ) -> pd.DataFrame:
-        import numpy as np
-        import pandas as pd
-
-        n_layers = len(norms[0])
-        return pd.DataFrame(
-            {
-                "technique": self.name,
-                "example": np.repeat(examples, n_layers),
-                "layer": np.tile(np.arange(1, n_layers + 1), len(examples)),
-                "weight": np.concatenate([_own_weights(values / scale) for values in norms]),
-            }
         )
 
 
@@ -216,13 +207,6 @@ def clean_sample(noisy: np.ndarray, seed: int) -> np.ndarray:
     return np.sort(np.random.default_rng(seed).choice(clean, size, replace=False))
 
 
-def _own_weights(values: np.ndarray) -> np.ndarray:
-    """The same for one example; it has none if its gradient is zero."""
-    import numpy as np
-
-    return to_weights(values) if values.sum() > 0 else np.full(len(values), np.nan)
-
-
 def to_weights(values: np.ndarray) -> np.ndarray:
     """Values that sum to 1."""
     import numpy as np
@@ -235,3 +219,36 @@ def to_weights(values: np.ndarray) -> np.ndarray:
         )
     weights: np.ndarray = values / total
     return weights
+
+
+def gradient_choices(norms: pd.DataFrame) -> pd.DataFrame:
+    """accuracy@k of gradients under every kind of post-processing (appendix E, Table 4).
+
+    Args:
+        norms: Columns of `CELL`, state (near_ceiling, frozen), gradient (noisy, clean, difference),
+            kind (L1, L2), layer, norm.
+
+    Returns:
+        Columns of `CELL`, norm, subtract_clean, divide_by_frozen, k, accuracy. Without norms of the
+        frozen model, only rows that do not need it.
+    """
+    import numpy as np
+
+    from memloc.analysis.control import RANKS, accuracy_at, parse_hidden
+
+    rows = []
+    for key, cell in norms.groupby([*CELL, "kind"], sort=False):
+        named = dict(zip([*CELL, "norm"], key, strict=True))
+        hidden = parse_hidden(str(named["hidden"]))
+        wide = cell.pivot(index="layer", columns=["state", "gradient"], values="norm")
+        for subtract, divide in product((False, True), repeat=2):
+            used = "difference" if subtract else "noisy"
+            if divide and ("frozen", used) not in wide:
+                continue
+            weights = wide["near_ceiling", used].to_numpy()
+            if divide:
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    weights = weights / wide["frozen", used].to_numpy()
+            choice = {**named, "subtract_clean": subtract, "divide_by_frozen": divide}
+            rows += [{**choice, "k": k, "accuracy": accuracy_at(weights, hidden, k)} for k in RANKS]
+    return CHOICES.frame(rows, "control")

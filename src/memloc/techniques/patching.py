@@ -28,17 +28,16 @@ from memloc.techniques.base import (
     Report,
     Technique,
     TechniqueFailed,
+    tidy,
 )
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
 
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
 
-DIRECTIONS = ("restore", "implant")
-"""θ_O's state in θ_M2's run, and the reverse."""
+DIRECTION = Column("str", "restore (a state of θ_O in θ_M) or implant (the reverse)")
 
 
 class Patching(Technique):
@@ -52,9 +51,7 @@ class Patching(Technique):
             "how often patching a layer flips the answer",
             {
                 "technique": TECHNIQUE,
-                "direction": Column(
-                    "str", "restore (a state of θ_O in θ_M) or implant (the reverse)"
-                ),
+                "direction": DIRECTION,
                 "layer": LAYER,
                 "flipped": Column("float64", "share of the examples"),
             },
@@ -64,9 +61,7 @@ class Patching(Technique):
             "the same for every noisy example",
             {
                 "technique": TECHNIQUE,
-                "direction": Column(
-                    "str", "restore (a state of θ_O in θ_M) or implant (the reverse)"
-                ),
+                "direction": DIRECTION,
                 "example": EXAMPLE,
                 "expected": Column("bool", "whether the model gives the expected answer before"),
                 "first_layer": Column("Int64", "the first layer that flips it"),
@@ -102,33 +97,45 @@ class Patching(Technique):
     def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Patch every layer in both directions."""
         import numpy as np
+        import pandas as pd
 
         from memloc.analysis.windows import layer_table
-        from memloc.data.encode import Encoded
 
         models = context.model("memorised"), context.model("original")
-        noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
-        columns = ("label", "original_label", "example")
-        label, original, examples = (context.examples[c].to_numpy()[noisy] for c in columns)
-        encoded = Encoded([context.encoded.rows[row] for row in noisy], context.encoded.pad_id)
-        flipped: dict[str, np.ndarray] = {}
-        passes = 0
+        examples, encoded = context.noisy_examples()
+        label, original = examples["label"].to_numpy(), examples["original_label"].to_numpy()
+        shares, tables, passes = [], [], 0
         answers = {"restore": (label, original), "implant": (original, label)}
-        for index, (direction, (before, after)) in enumerate(answers.items()):
+        for direction, (before, after) in answers.items():
             own, other = models if direction == "restore" else models[::-1]
-            found, spent = _patched(own, other, encoded, context)
+            predicted, spent = _patched(own, other, encoded, context)
             passes += spent
             # Only what the unpatched model answers as expected can flip.
-            expected = found[0] == before
-            flipped[direction] = np.where(expected, found[1:] == after, np.nan)
-            report((index + 1) / 2)
-        shares = {name: _mean(values) for name, values in flipped.items()}
-        gains = np.diff(shares["restore"], prepend=0.0)
+            expected = predicted[0] == before
+            flips = expected & (predicted[1:] == after)
+            shares.append(flips.sum(axis=1) / max(int(expected.sum()), 1))
+            first = pd.Series(flips.argmax(axis=0) + 1, dtype="Int64").where(flips.any(axis=0))
+            tables.append(
+                pd.DataFrame(
+                    {
+                        "technique": self.name,
+                        "direction": direction,
+                        "example": examples["example"].to_numpy(),
+                        "expected": expected,
+                        "first_layer": first,
+                    }
+                )
+            )
+            report(len(shares) / 2)
+        layers = range(1, context.n_layers + 1)
         return LocalisationResult(
-            layers=layer_table(self.name, np.maximum(0.0, gains)),
+            layers=layer_table(self.name, np.maximum(0.0, np.diff(shares[0], prepend=0.0))),
             details={
-                "patching": _table(self.name, shares),
-                "example_patching": _examples(self.name, flipped, examples),
+                "patching": tidy(
+                    {"technique": [self.name], "direction": answers, "layer": layers},
+                    flipped=shares,
+                ),
+                "example_patching": pd.concat(tables, ignore_index=True),
             },
             costs={"block_passes": passes},
         )
@@ -164,50 +171,3 @@ def _same_embeddings(own: BlockModel, other: BlockModel) -> bool:
 
     mine, theirs = (dict(model.model.named_parameters()) for model in (own, other))
     return all(torch.equal(mine[name], theirs[name]) for name in own.groups.embeddings)
-
-
-def _mean(values: np.ndarray) -> np.ndarray:
-    """Over the examples that can flip; 0 if there are none."""
-    import numpy as np
-
-    count = np.isfinite(values[0]).sum()
-    mean: np.ndarray = np.nansum(values, axis=1) / max(int(count), 1)
-    return mean
-
-
-def _table(technique: str, shares: dict[str, np.ndarray]) -> pd.DataFrame:
-    import numpy as np
-    import pandas as pd
-
-    n_layers = len(shares["restore"])
-    return pd.DataFrame(
-        {
-            "technique": technique,
-            "direction": np.repeat(DIRECTIONS, n_layers),
-            "layer": np.tile(np.arange(1, n_layers + 1), len(DIRECTIONS)),
-            "flipped": np.concatenate([shares[direction] for direction in DIRECTIONS]),
-        }
-    )
-
-
-def _examples(technique: str, flipped: dict[str, np.ndarray], examples: np.ndarray) -> pd.DataFrame:
-    """Per example and direction, the first layer whose patched state flips the prediction."""
-    import numpy as np
-    import pandas as pd
-
-    tables = []
-    for direction, values in flipped.items():
-        hits = values == 1
-        first = np.where(hits.any(axis=0), hits.argmax(axis=0) + 1, 0).tolist()
-        tables.append(
-            pd.DataFrame(
-                {
-                    "technique": technique,
-                    "direction": direction,
-                    "example": examples,
-                    "expected": np.isfinite(values[0]),
-                    "first_layer": pd.array([layer or None for layer in first], dtype="Int64"),
-                }
-            )
-        )
-    return pd.concat(tables, ignore_index=True)

@@ -16,14 +16,12 @@ clean examples apart, each against the labels it was trained with (macro F1).
 
 from __future__ import annotations
 
-from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from memloc.config import MOST_EPOCHS, Settings
-from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table
+from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table, numbers
 from memloc.techniques.base import (
     Context,
     Explanation,
@@ -93,8 +91,7 @@ class Probing(Technique):
 
         def mean_f1(probe: str, model: str) -> list[float | None]:
             rows = probes[(probes["probe"] == probe) & (probes["model"] == model)]
-            means = rows.groupby("layer")["f1"].mean().tolist()
-            return [float(value) if isfinite(value) else None for value in means]
+            return numbers(rows.groupby("layer")["f1"].mean())
 
         return {
             "f1": {probe: mean_f1(probe, "memorised") for probe in ("mlp", "linear")},
@@ -108,6 +105,7 @@ class Probing(Technique):
     def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Probe all layers with all seeds."""
         import numpy as np
+        import pandas as pd
         import torch
 
         from memloc.analysis.windows import layer_table
@@ -122,51 +120,31 @@ class Probing(Technique):
         weights = (config.clean_weight, config.noisy_weight)
         mlp = train_probes(features, noisy, 2, splits, config, class_weights=weights, report=report)
         linear = linear_probes(features, noisy, splits, class_weights=weights)
-        scores = {
-            probe: np.stack(
-                [
-                    f1(predicted[:, seed][:, split.test], noisy[split.test], 2)
-                    for seed, split in enumerate(splits)
-                ],
-                axis=1,
-            )
-            for probe, predicted in (("mlp", mlp.predicted), ("linear", linear))
+
+        def test_f1(predicted: np.ndarray) -> np.ndarray:
+            scores = [
+                f1(predicted[:, seed][:, split.test], noisy[split.test], 2)
+                for seed, split in enumerate(splits)
+            ]
+            return np.stack(scores, axis=1)
+
+        found = test_f1(mlp.predicted)
+        columns = {
+            "technique": self.name,
+            "model": np.repeat([*["memorised"] * len(states), "pretrained"], config.seeds),
+            "layer": np.repeat([*range(len(states)), 1], config.seeds),
+            "probe_seed": np.tile(np.arange(config.seeds), len(features)),
         }
+        chosen = {"validation_f1": mlp.validation_f1.reshape(-1), "epoch": mlp.epoch.reshape(-1)}
+        tables = [
+            pd.DataFrame({**columns, "probe": "mlp", "f1": found.reshape(-1), **chosen}),
+            pd.DataFrame({**columns, "probe": "linear", "f1": test_f1(linear).reshape(-1)}),
+        ]
         return LocalisationResult(
-            layers=layer_table(self.name, *gains(scores["mlp"])),
-            details={"probes": self._table(scores, mlp.validation_f1, mlp.epoch)},
+            layers=layer_table(self.name, *gains(found)),
+            details={"probes": self.tables[0].frame(pd.concat(tables, ignore_index=True))},
             costs={"probe_steps": mlp.steps},
         )
-
-    def _table(
-        self, scores: dict[str, np.ndarray], validation: np.ndarray, epochs: np.ndarray
-    ) -> pd.DataFrame:
-        """One row per probe; the last feature set is layer 1 of θ_P."""
-        import numpy as np
-        import pandas as pd
-
-        n_sets, n_seeds = validation.shape
-        layers = np.append(np.arange(n_sets - 1), 1)
-        models = np.append(np.repeat("memorised", n_sets - 1), "pretrained")
-        tables = [
-            pd.DataFrame(
-                {
-                    "technique": self.name,
-                    "probe": probe,
-                    "model": np.repeat(models, n_seeds),
-                    "layer": np.repeat(layers, n_seeds),
-                    "probe_seed": np.tile(np.arange(n_seeds), n_sets),
-                    "f1": found.reshape(-1),
-                    "validation_f1": validation.reshape(-1) if probe == "mlp" else np.nan,
-                    "epoch": pd.array(
-                        epochs.reshape(-1) if probe == "mlp" else [None] * epochs.size,
-                        dtype="Int64",
-                    ),
-                }
-            )
-            for probe, found in scores.items()
-        ]
-        return pd.concat(tables, ignore_index=True)
 
 
 def gains(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -208,6 +186,21 @@ class ClassProbes(Explanation):
         EVENTS,
     )
 
+    @classmethod
+    def summarise(cls, tables: Tables) -> dict[str, Any]:
+        """F1 by layer on noisy and on clean examples, for both kinds of labels."""
+        if "class_probes" not in tables:
+            return {}
+        return {
+            "class_probes": {
+                labels: {
+                    kind: numbers(rows.groupby("layer")[f"{kind}_f1"].mean())
+                    for kind in ("noisy", "clean")
+                }
+                for labels, rows in tables["class_probes"].groupby("labels", sort=False)
+            }
+        }
+
     def cost(self, n_layers: int) -> float:
         """Probes of both kinds of labels."""
         return 2.0 * n_layers
@@ -217,55 +210,39 @@ class ClassProbes(Explanation):
         import numpy as np
         import pandas as pd
 
-        from memloc.analysis.events import event_table
+        from memloc.analysis.centroids import event_table
         from memloc.training.probes import f1, split_examples, train_probes
 
         config = self.config
-        noisy = context.examples["noisy"].to_numpy()
-        targets = {
-            "original": context.examples["original_label"].to_numpy(),
-            "perturbed": context.examples["label"].to_numpy(),
-        }
-        n_classes = int(max(labels.max() for labels in targets.values())) + 1
+        original, perturbed, noisy = context.columns("original_label", "label", "noisy")
+        n_classes = int(max(original.max(), perturbed.max())) + 1
         states = context.pooled_states("memorised")[1:]
         # Both kinds of examples are in each part of a split, as for noisy-or-clean probes.
         splits = [split_examples(noisy.astype(np.int64), seed) for seed in range(config.seeds)]
         tables = []
-        for index, (name, labels) in enumerate(targets.items()):
+        for index, labels in enumerate((original, perturbed)):
+
+            def half(done: float, index: int = index) -> None:
+                report((index + done) / 2)
+
             probes = train_probes(
-                states,
-                labels,
-                n_classes,
-                splits,
-                config,
-                macro=True,
-                report=partial(_report_half, report, index),
+                states, labels, n_classes, splits, config, macro=True, report=half
             )
             for seed, split in enumerate(splits):
-                tests = {
-                    "noisy": split.test[noisy[split.test]],
-                    "clean": split.test[~noisy[split.test]],
+                columns: dict[str, Any] = {
+                    "labels": ("original", "perturbed")[index],
+                    "layer": np.arange(1, len(states) + 1),
+                    "probe_seed": seed,
+                    "validation_f1": probes.validation_f1[:, seed],
+                    "epoch": probes.epoch[:, seed],
                 }
-                scores = {
-                    f"{kind}_f1": f1(
-                        probes.predicted[:, seed][:, rows], labels[rows], n_classes, macro=True
-                    )
-                    for kind, rows in tests.items()
-                }
-                tables.append(
-                    pd.DataFrame(
-                        {
-                            "labels": name,
-                            "layer": np.arange(1, len(states) + 1),
-                            "probe_seed": seed,
-                            **scores,
-                            "guessing_f1": guessing_f1(labels[tests["clean"]], n_classes, seed),
-                            "validation_f1": probes.validation_f1[:, seed],
-                            "epoch": probes.epoch[:, seed],
-                        }
-                    )
-                )
-        table = pd.concat(tables, ignore_index=True)
+                for kind, chosen in (("noisy", noisy), ("clean", ~noisy)):
+                    rows = split.test[chosen[split.test]]
+                    answers = probes.predicted[:, seed][:, rows]
+                    columns[f"{kind}_f1"] = f1(answers, labels[rows], n_classes, macro=True)
+                columns["guessing_f1"] = guessing_f1(labels[rows], n_classes, seed)
+                tables.append(pd.DataFrame(columns))
+        table = self.tables[0].frame(pd.concat(tables, ignore_index=True))
         return {"class_probes": table, "events": event_table("memorised", probe_events(table))}
 
 
@@ -285,7 +262,7 @@ def probe_events(probes: pd.DataFrame) -> dict[str, int | None]:
 
     The second looks at both kinds of probes: on clean examples they answer to the same labels.
     """
-    from memloc.analysis.events import f1_90, mem_gen
+    from memloc.analysis.centroids import f1_90, mem_gen
 
     means = probes.groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
     original, perturbed = means.loc["original"], means.loc["perturbed"]
@@ -294,7 +271,3 @@ def probe_events(probes: pd.DataFrame) -> dict[str, int | None]:
         "mem_gen": mem_gen(perturbed["noisy_f1"].to_numpy(), original["noisy_f1"].to_numpy()),
         "f1_90": f1_90(clean.to_numpy(), float(probes["guessing_f1"].mean())),
     }
-
-
-def _report_half(report: Report, index: int, done: float) -> None:
-    report((index + done) / 2)

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from memloc.config import MOST_EPOCHS, RetrainedTail, Settings
+from memloc.config import MOST_EPOCHS, RetrainedTail, Settings, Unit
 from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
+    Circumstances,
     Context,
     LocalisationResult,
     Report,
@@ -34,7 +35,8 @@ from memloc.techniques.base import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import numpy as np
+    from torch import Tensor
 
     from memloc.analysis.windows import Window
     from memloc.models.blocks import BlockModel
@@ -67,7 +69,6 @@ class Retraining(Technique):
     trains = ("memorised", "pretrained")
     uses_windows = uses_unit = True
     windowed = True
-    holds_out_clean = True
     # Held-out examples are a matter of generalisation too.
     clean_loss = 0.3
     clean_remedy = "set retraining.epochs higher"
@@ -106,22 +107,30 @@ class Retraining(Technique):
         share = (2 * (n_layers - window.first + 1) + window.size) / (3 * n_layers)
         return 2.2 * self.config.epochs * share
 
+    def obstacle(self, there: Circumstances) -> str | None:
+        """As many clean examples as there are noisy ones are held out, and some must be left."""
+        counts = there.counts
+        if there.examples is not None and counts["clean"] <= counts["noisy"]:
+            return (
+                "more clean examples than noisy ones are needed, to hold out as many, and there "
+                f"are {counts['clean']} clean and {counts['noisy']} noisy"
+            )
+        return super().obstacle(there)
+
     def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Retrain all windows, one after the other."""
         from memloc.analysis.windows import chosen_windows
 
-        n_layers = context.model("memorised").n_layers
-        windows = chosen_windows(n_layers, context.windows.sizes)
+        windows = chosen_windows(context.n_layers, context.windows.sizes)
+        parts: dict[Window, Tables] = {}
         # In the order of their first layers, so that each step up needs one layer's pass only.
-        order = sorted(range(len(windows)), key=lambda index: windows[index])
-        parts: list[Tables] = [{}] * len(windows)
-        for done, index in enumerate(order):
+        for window in sorted(windows):
 
-            def part(fraction: float, done: int = done) -> None:
-                report((done + fraction) / len(windows))
+            def part(fraction: float) -> None:
+                report((len(parts) + fraction) / len(windows))
 
-            parts[index] = self.window(context, windows[index], part)
-        return self.combine(context, windows, parts)
+            parts[window] = self.window(context, window, part)
+        return self.combine(context, windows, [parts[window] for window in windows])
 
     def window(self, context: Context, window: Window, report: Report) -> Tables:
         """Retrain one window; predictions of the noisy and the held-out clean examples."""
@@ -129,51 +138,74 @@ class Retraining(Technique):
         import pandas as pd
         import torch
 
-        from memloc.analysis.windows import Window
-        from memloc.training.loop import TrainingFailed
-        from memloc.training.window_learner import WindowLearner, divide, retrain_window
+        from memloc.models.states import predict_logits
+        from memloc.training.learners import Learner
+        from memloc.training.loop import Objective, TrainingFailed, train
+        from memloc.training.resume import Kept
 
-        rows = divide(context.examples["noisy"].to_numpy(), context.seed)
-        memorised, config = context.model("memorised"), self.config
-        cache = self._cache(context, memorised)
+        config, training = self.config, context.training.replace(epochs=self.config.epochs)
+        labels, noisy, examples = context.columns("label", "noisy", "example")
+        rows, evaluated = divide(noisy, context.seed)
+        model, encoded, unit = context.model("memorised"), context.encoded, context.windows.unit
+        cache = self._cache(context, model)
         if "unmodified" not in context.scratch:
-            whole = WindowLearner(memorised, context.encoded, rows.train, Window(1, 1), None)
-            context.scratch["unmodified"] = whole.predict(rows.evaluated, context.training.dtype)
-        try:
-            found = retrain_window(
-                memorised,
-                context.model("pretrained"),
-                context.encoded,
-                torch.tensor(context.examples["label"].to_numpy()),
-                rows,
-                window,
-                context.training.replace(epochs=config.epochs),
-                context.seed,
-                cache,
-                report,
-                config.tail,
-                config.frozen_dropout,
-                context.windows.unit,
-                None
-                if context.resume is None
-                else context.resume.part(f"window-{window.first}-{window.last}"),
+            logits = predict_logits(model, encoded, training.dtype, evaluated)
+            context.scratch["unmodified"] = logits.argmax(axis=1)
+        kept = Kept({"losses": [], "block_passes": 0})
+        resume = context.resume and context.resume.part(f"window-{window.first}-{window.last}")
+        if resume is not None:
+            resume.keep("record", kept)
+
+        def forward(rows: np.ndarray) -> Tensor:
+            below = 0 if cache is None else window.first - 1
+            kept.data["block_passes"] += model.n_layers - below
+            if cache is None:
+                return model.logits(encoded.batch(rows.tolist(), model.device))
+            return model.resume(*cache.batch(rows), below)
+
+        tail = tail_parameters(model, config.tail)
+        with (
+            model.reset(window.layers, context.model("pretrained"), unit),
+            model.preserved(tail),
+        ):
+            if cache is not None:
+                cache.move_to(window.first - 1)
+            learner = Learner(
+                model,
+                encoded,
+                opened=[*_window_parameters(model, window, unit), *tail],
+                rows=rows,
+                forward=forward,
+                dropout=None if config.frozen_dropout else window.layers,
             )
-        except TrainingFailed as error:
-            # It would fail again, so this is the finding on the window; the others go on.
-            return {"failure": pd.DataFrame({"reason": [str(error)]})}
+            answers = torch.tensor(labels)[torch.from_numpy(rows)].to(model.device)
+            try:
+                objective = Objective(learner, answers, training)
+                for (losses,) in train([objective], context.seed, report, resume):
+                    kept.data["losses"].append(losses)
+                logits = predict_logits(model, encoded, training.dtype, evaluated, forward)
+                if not np.isfinite(logits).all():
+                    raise TrainingFailed(
+                        "the retrained model answers with NaN or infinite logits",
+                        setting="training.learning_rate",
+                        remedy="lower it",
+                    )
+            except TrainingFailed as error:
+                # It would fail again, so this is the finding on the window; the others go on.
+                return {"failure": pd.DataFrame({"reason": [str(error)]})}
         return {
             "predictions": pd.DataFrame(
                 {
-                    "example": context.examples["example"].to_numpy()[rows.evaluated],
-                    "predicted": found.predicted,
+                    "example": examples[evaluated],
+                    "predicted": logits.argmax(axis=1),
                     "unmodified": context.scratch["unmodified"],
                 }
             ),
             "losses": pd.DataFrame(
                 {
-                    "epoch": range(1, len(found.losses) + 1),
-                    "loss": [float(np.mean(epoch)) for epoch in found.losses],
-                    "block_passes": found.block_passes,
+                    "epoch": range(1, training.epochs + 1),
+                    "loss": [float(np.mean(epoch)) for epoch in kept.data["losses"]],
+                    "block_passes": kept.data["block_passes"],
                 }
             ),
         }
@@ -187,77 +219,35 @@ class Retraining(Technique):
             TechniqueFailed: If the full window, to which errors are relative, could not be trained.
         """
         import numpy as np
+        import pandas as pd
 
-        from memloc.analysis.windows import (
-            error_matrix,
-            error_table,
-            layer_weights,
-            prediction_table,
-            undoing_table,
-        )
-
-        failed = {
-            window: part["failure"]["reason"].iloc[0]
-            for window, part in zip(windows, parts, strict=True)
-            if "failure" in part
-        }
+        found = dict(zip(windows, parts, strict=True))
+        failed = {w: p["failure"]["reason"].iloc[0] for w, p in found.items() if "failure" in p}
         full = max(windows, key=lambda window: window.size)
         if full in failed:
             raise TechniqueFailed(
                 f"{len(failed)} of {len(windows)} windows could not be retrained, the full one "
                 f"among them: {failed[full]}"
             )
-        chosen = tuple(window for window in windows if window not in failed)
-        parts = [part for part in parts if "failure" not in part]
-        all_examples = context.examples.set_index("example")
-        examples = parts[0]["predictions"]["example"].to_numpy()
-        labels = all_examples.loc[examples, "label"].to_numpy()
-        noisy = all_examples.loc[examples, "noisy"].to_numpy()
-        predicted = np.stack([part["predictions"]["predicted"].to_numpy() for part in parts])
-        unmodified = parts[0]["predictions"]["unmodified"].to_numpy()
-        errors = error_table(self.name, chosen, predicted, labels, noisy)
-        return LocalisationResult(
-            layers=layer_weights(self.name, error_matrix(errors)),
-            windows=errors,
-            predictions=prediction_table(self.name, chosen, predicted, examples),
-            examples=undoing_table(
-                self.name,
-                chosen,
-                predicted[:, noisy],
-                unmodified[noisy],
-                labels[noisy],
-                examples[noisy],
-            ),
-            details={"retraining": self._losses(chosen, parts)} | self._failures(failed),
-            costs={
-                "block_passes": sum(int(part["losses"]["block_passes"].iloc[0]) for part in parts)
-            },
-        )
-
-    def _failures(self, failed: dict[Window, str]) -> Tables:
-        import pandas as pd
-
-        if not failed:
-            return {}
-        table = {
-            "technique": self.name,
-            "first_layer": [window.first for window in failed],
-            "last_layer": [window.last for window in failed],
-            "reason": list(failed.values()),
-        }
-        return {"failures": pd.DataFrame(table)}
-
-    def _losses(self, windows: Sequence[Window], parts: Sequence[Tables]) -> pd.DataFrame:
-        import pandas as pd
-
+        found = {window: part for window, part in found.items() if window not in failed}
+        answers = [part["predictions"] for part in found.values()]
         losses = [
-            part["losses"][["epoch", "loss"]].assign(
-                technique=self.name, first_layer=window.first, last_layer=window.last
-            )
-            for window, part in zip(windows, parts, strict=True)
+            part["losses"].assign(technique=self.name, first_layer=w.first, last_layer=w.last)
+            for w, part in found.items()
         ]
-        order = ["technique", "first_layer", "last_layer", "epoch", "loss"]
-        return pd.concat(losses, ignore_index=True)[order]
+        details = {"retraining": pd.concat(losses, ignore_index=True)[list(self.tables[0].columns)]}
+        if failed:
+            rows = [(self.name, *window, reason) for window, reason in failed.items()]
+            details["failures"] = pd.DataFrame(rows, columns=list(self.tables[1].columns))
+        return LocalisationResult.of_windows(
+            self.name,
+            tuple(found),
+            np.stack([table["predicted"].to_numpy() for table in answers]),
+            answers[0]["unmodified"].to_numpy(),
+            context.examples.set_index("example").loc[answers[0]["example"]].reset_index(),
+            details=details,
+            costs={"block_passes": sum(int(table["block_passes"].iloc[0]) for table in losses)},
+        )
 
     def _cache(self, context: Context, model: BlockModel) -> StateCache | None:
         """States of all examples below the windows, if they are the same in every step."""
@@ -271,3 +261,43 @@ class Retraining(Technique):
             )
         cache: StateCache = context.scratch["states"]
         return cache
+
+
+def divide(noisy: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows to learn from, and rows to evaluate: the noisy ones, then as many clean ones, held out.
+
+    Raises:
+        TechniqueFailed: If nothing is left to learn from.
+    """
+    import numpy as np
+
+    wrong, clean = np.flatnonzero(noisy), np.flatnonzero(~noisy)
+    if len(clean) <= len(wrong):
+        raise TechniqueFailed(
+            f"retraining needs more clean examples than noisy ones, and there are {len(clean)} "
+            f"clean and {len(wrong)} noisy; leave the technique out"
+        )
+    held_out = np.random.default_rng(seed).choice(clean, len(wrong), replace=False)
+    return np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)])
+
+
+def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
+    """Names of the parameters behind the layers that learn together with a window."""
+    head = set(model.groups.head)
+
+    def learns(name: str) -> bool:
+        if which == "norm+head":
+            owner = model.model.get_submodule(name.rpartition(".")[0])
+            return name in head or "norm" in type(owner).__name__.lower()
+        return which == "all" or (which == "head" and name in head)
+
+    return tuple(name for name in model.groups.tail if learns(name))
+
+
+def _window_parameters(model: BlockModel, window: Window, unit: Unit) -> set[str]:
+    """Names of the parameters of the layers, or of parts of them, after the layers were reset."""
+    if unit != "layer":
+        return {name for layer in window.layers for name in model.groups.of(unit)[layer - 1]}
+    # Not `model.groups`: a layer that was reset may have other parameters (no adapters).
+    inside = {id(p) for layer in window.layers for p in model.block(layer).parameters()}
+    return {name for name, p in model.model.named_parameters() if id(p) in inside}

@@ -19,13 +19,17 @@ from pydantic import Field
 
 from memloc.config import Settings
 from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
-from memloc.techniques.base import Context, LayerCurves, LocalisationResult, Report, Technique
+from memloc.techniques.base import (
+    Context,
+    LayerCurves,
+    LocalisationResult,
+    Report,
+    Technique,
+    tidy,
+)
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
-
-    from memloc.analysis.shapley import ShapleyValues
 
 MOST_EXACT = 8
 """Layers up to which all sets are looked at: twice as many passes of noisy examples as sets."""
@@ -89,14 +93,12 @@ class Shapley(Technique):
 
         from memloc.analysis.shapley import exact_shapley, sampled_shapley
         from memloc.analysis.windows import layer_table
-        from memloc.data.encode import Encoded
         from memloc.models.mixing import predict_mixtures
 
         config = self.config
         memorised, original = context.model("memorised"), context.model("original")
-        noisy = np.flatnonzero(context.examples["noisy"].to_numpy())
-        labels = context.examples["label"].to_numpy()[noisy]
-        encoded = Encoded([context.encoded.rows[row] for row in noisy], context.encoded.pad_id)
+        examples, encoded = context.noisy_examples()
+        labels = examples["label"].to_numpy()
         passes = 0
 
         def game(sets: np.ndarray) -> np.ndarray:
@@ -124,42 +126,21 @@ class Shapley(Technique):
             )
         )
         report(1.0)
+        layers = range(1, n_layers + 1)
+        details = {
+            "shapley": tidy(
+                {"technique": [self.name], "layer": layers},
+                value=found.mean,
+                standard_error=found.standard_error,
+            ).assign(orders=found.orders),
+            "example_shapley": tidy(
+                {"technique": [self.name], "example": examples["example"], "layer": layers},
+                value=found.values.T,
+            ),
+        }
         return LocalisationResult(
             # A layer whose replacement restores more labels than it undoes holds nothing.
             layers=layer_table(self.name, np.maximum(0.0, found.mean)),
-            details={
-                "shapley": self._table(found),
-                "example_shapley": self._examples(
-                    found, context.examples["example"].to_numpy()[noisy]
-                ),
-            },
+            details=details,
             costs={"block_passes": passes, "orders": found.orders, "sets": found.sets},
-        )
-
-    def _table(self, found: ShapleyValues) -> pd.DataFrame:
-        import numpy as np
-        import pandas as pd
-
-        return pd.DataFrame(
-            {
-                "technique": self.name,
-                "layer": np.arange(1, len(found.values) + 1),
-                "value": found.mean,
-                "standard_error": found.standard_error,
-                "orders": found.orders,
-            }
-        )
-
-    def _examples(self, found: ShapleyValues, examples: np.ndarray) -> pd.DataFrame:
-        import numpy as np
-        import pandas as pd
-
-        n_layers, n = found.values.shape
-        return pd.DataFrame(
-            {
-                "technique": self.name,
-                "example": np.repeat(examples, n_layers),
-                "layer": np.tile(np.arange(1, n_layers + 1), n),
-                "value": found.values.T.reshape(-1),
-            }
         )

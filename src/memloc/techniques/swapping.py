@@ -12,18 +12,15 @@ The windows share most of their computation, see `memloc.models.mixing`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memloc.techniques.base import Context, LocalisationResult, Report, Technique
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from memloc.analysis.windows import Window
     from memloc.config import Dtype, Unit
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
+    from memloc.models.mixing import Mixtures
 
 
 class Swapping(Technique):
@@ -44,66 +41,32 @@ class Swapping(Technique):
 
     def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
-        from memloc.analysis.windows import (
-            chosen_windows,
-            error_matrix,
-            error_table,
-            layer_weights,
-            prediction_table,
-            undoing_table,
-        )
+        from memloc.analysis.windows import all_windows, chosen_windows
 
         memorised = context.model("memorised")
         chosen = chosen_windows(memorised.n_layers, context.windows.sizes)
-        swapped = swap_all_windows(
+        found = swap_all_windows(
             memorised,
             context.model("original"),
             context.encoded,
             context.training.dtype,
             report,
             context.windows.unit,
-        ).only(chosen)
-        labels = context.examples["label"].to_numpy()
-        noisy = context.examples["noisy"].to_numpy()
-        examples = context.examples["example"].to_numpy()
-        windows = error_table(self.name, swapped.windows, swapped.predicted, labels, noisy)
-        return LocalisationResult(
-            layers=layer_weights(self.name, error_matrix(windows)),
-            windows=windows,
-            predictions=prediction_table(self.name, swapped.windows, swapped.predicted, examples),
-            examples=undoing_table(
-                self.name,
-                swapped.windows,
-                swapped.predicted[:, noisy],
-                swapped.unmodified[noisy],
-                labels[noisy],
-                examples[noisy],
-            ),
+        )
+        # All windows advance together, so leaving some out would save little.
+        kept = [window in chosen for window in all_windows(memorised.n_layers)]
+        return LocalisationResult.of_windows(
+            self.name,
+            chosen,
+            found.predicted[1:][kept],
+            found.predicted[0],
+            context.examples,
             costs={
-                "block_passes": swapped.block_passes,
-                "batches": swapped.batches,
+                "block_passes": found.block_passes,
+                "batches": found.batches,
                 "shared": memorised.can_resume,
             },
         )
-
-
-@dataclass(frozen=True)
-class SwapResult:
-    """Predictions of the unmodified model and of every window."""
-
-    windows: tuple[Window, ...]
-    unmodified: np.ndarray
-    """Predicted class per example."""
-    predicted: np.ndarray
-    """Predicted class per window and example."""
-    block_passes: int
-    """Batches sent through a block, summed over the data, in units of one batch of examples."""
-    batches: int
-
-    def only(self, chosen: tuple[Window, ...]) -> SwapResult:
-        """The same for some of the windows (as all advance together, fewer would save little)."""
-        kept = [index for index, window in enumerate(self.windows) if window in chosen]
-        return replace(self, windows=chosen, predicted=self.predicted[kept])
 
 
 def swap_all_windows(
@@ -113,17 +76,8 @@ def swap_all_windows(
     dtype: Dtype = "float32",
     report: Report = lambda _: None,
     unit: Unit = "layer",
-) -> SwapResult:
-    """Predict every example under every window.
-
-    Args:
-        memorised: θ_M2; it is left as it was.
-        original: θ_O, on the same device; left as it was too.
-        encoded: The examples.
-        dtype: Of the matrix multiplications.
-        report: Called with the finished fraction.
-        unit: What of the layers is swapped.
-    """
+) -> Mixtures:
+    """Predict every example by θ_M2 as it is (the first row), then under every window."""
     import numpy as np
 
     from memloc.analysis.windows import all_windows
@@ -133,12 +87,4 @@ def swap_all_windows(
     swapped = np.zeros((len(windows) + 1, memorised.n_layers), dtype=bool)
     for row, window in zip(swapped[1:], windows, strict=True):
         row[window.first - 1 : window.last] = True
-    found = predict_mixtures(memorised, original, encoded, swapped, dtype, report, unit=unit)
-    return SwapResult(
-        windows, found.predicted[0], found.predicted[1:], found.block_passes, found.batches
-    )
-
-
-def expected_block_passes(n_layers: int) -> int:
-    """Block passes per batch, as derived in `memloc.models.mixing`."""
-    return n_layers * (n_layers + 1) // 2 + n_layers * (n_layers**2 - 1) // 6 + n_layers
+    return predict_mixtures(memorised, original, encoded, swapped, dtype, report, unit=unit)

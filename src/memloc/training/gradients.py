@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,25 +25,36 @@ Gradient = list[dict[str, Tensor]]
 
 @dataclass
 class Target:
-    """What is differentiated."""
+    """What is differentiated, and by what of the layers."""
 
     encoded: Encoded
     labels: Tensor
     objective: Objective = "nll"
     dtype: Dtype = "float32"
-    block_passes: int = 0
     unit: Unit = "layer"
-    """By what of the layers."""
+    block_passes: int = 0
+    """Batches sent through a block so far."""
 
     def total(self, model: BlockModel, rows: np.ndarray) -> Tensor:
-        """Sum over some examples."""
+        """Sum over some examples.
+
+        Raises:
+            TrainingFailed: If it is not a number.
+        """
         self.block_passes += model.n_layers
         with autocast(model.device, self.dtype):
             logits = model.logits(self.encoded.batch(rows.tolist(), model.device)).float()
         labels = self.labels[torch.from_numpy(rows)].to(model.device)
         if self.objective == "gold_logit":
-            return -logits.gather(1, labels[:, None]).sum()
-        return cross_entropy(logits, labels, reduction="sum")
+            total = -logits.gather(1, labels[:, None]).sum()
+        else:
+            total = cross_entropy(logits, labels, reduction="sum")
+        if not torch.isfinite(total):
+            raise TrainingFailed(
+                f"the loss of the model is {float(total.detach())}, so it has no gradient; check "
+                "its weights, or leave out gradients"
+            )
+        return total
 
 
 def mean_gradient(
@@ -53,61 +63,35 @@ def mean_gradient(
     rows: np.ndarray,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Gradient:
-    """Gradient of the layers' parameters, averaged over examples; float32."""
+    """Gradient of the layers' parameters, averaged over examples; float32, without dropout."""
     order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
-    groups = model.groups.of(target.unit)
     parameters = dict(model.model.named_parameters())
-    layers = [{name: parameters[name] for name in names} for names in groups]
+    layers = [{name: parameters[name] for name in names} for names in model.groups.of(target.unit)]
+    wanted = {name: p for layer in layers for name, p in layer.items()}
     # Half precision holds the gradient of one batch, but not sums over many.
-    exact = all(
-        p.dtype in (torch.float32, torch.float64) for layer in layers for p in layer.values()
-    )
-    sums: Gradient = []
-    with _only_these_learn(model, groups):
-        for start in range(0, len(order), BATCH):
-            part = order[start : start + BATCH]
-            total = target.total(model, part)
-            if not torch.isfinite(total):
-                loss = float(total.detach())
-                raise TrainingFailed(
-                    f"the loss of the model is {loss}, so it has no gradient; check its weights, "
-                    "or leave out gradients"
-                )
-            total.backward()
-            if not exact or start + BATCH >= len(order):
-                _add_gradients(sums, layers)
-            advance(len(part))
-    return [{n: value.div_(len(rows)) for n, value in layer.items()} for layer in sums]
-
-
-def _add_gradients(sums: Gradient, layers: Sequence[Mapping[str, torch.nn.Parameter]]) -> None:
-    """Move what has built up in the parameters to the float32 sums."""
-    taken = [{name: _take_gradient(p) for name, p in layer.items()} for layer in layers]
-    if not sums:
-        sums += taken
-        return
-    for total, more in zip(sums, taken, strict=True):
-        for name, value in more.items():
-            total[name] += value
+    exact = all(p.dtype in (torch.float32, torch.float64) for p in wanted.values())
+    sums: dict[str, Tensor] = {}
+    closed = [name for name in parameters if name not in wanted]
+    with model.frozen(closed), model.mode(training=False):
+        model.model.zero_grad()
+        try:
+            for start in range(0, len(order), BATCH):
+                part = order[start : start + BATCH]
+                target.total(model, part).backward()
+                if not exact or start + BATCH >= len(order):
+                    for name, parameter in wanted.items():
+                        taken = _take_gradient(parameter)
+                        sums[name] = sums[name].add_(taken) if name in sums else taken
+                advance(len(part))
+        finally:
+            model.model.zero_grad()
+    return [{name: sums[name].div_(len(rows)) for name in layer} for layer in layers]
 
 
 def _take_gradient(parameter: torch.nn.Parameter) -> Tensor:
     gradient, parameter.grad = parameter.grad, None
     # A parameter that took no part (an unused bias, say) has the gradient 0.
     return torch.zeros_like(parameter).float() if gradient is None else gradient.float()
-
-
-@contextmanager
-def _only_these_learn(model: BlockModel, groups: Iterable[Iterable[str]]) -> Iterator[None]:
-    """Gradients for some parameters alone, without dropout; none are left behind."""
-    wanted = {name for names in groups for name in names}
-    closed = [name for name, _ in model.model.named_parameters() if name not in wanted]
-    with model.frozen(closed), model.mode(training=False):
-        model.model.zero_grad()
-        try:
-            yield
-        finally:
-            model.model.zero_grad()
 
 
 def subtract(one: Gradient, other: Gradient) -> Gradient:

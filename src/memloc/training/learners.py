@@ -1,10 +1,25 @@
-"""What the training loop trains: the whole model, or its head on features computed once."""
+"""What learns: some parameters of a model, from some inputs.
+
+A `Learner` says which parameters are open, which examples they learn from, how the logits of these
+are computed, and where dropout acts. All trainings differ in nothing else:
+
+| | open | logits from | dropout |
+| --- | --- | --- | --- |
+| whole model | all but the embeddings | whole passes | everywhere |
+| frozen model | the head | stored states that the head reads | in the head |
+| window (`techniques.retraining`) | layers, part of the tail | states below the window | there |
+| hidden task | some layers, the head | whole passes | everywhere |
+| auxiliary task | all layers, a second head | whole passes through that head | everywhere |
+
+The last two train one model together (the control setup, section 3.2): memorisation is hidden in
+known layers. The main task, with noisy labels, may change only these and its head. The auxiliary
+task, with clean labels, changes the other layers, so that they differ from θ_P too.
+"""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import torch
@@ -16,79 +31,93 @@ from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast, pooled_states, predict_logits
 
 
-class Trainee(Protocol):
-    """A model together with its training inputs."""
+class Learner:
+    """Some parameters of a model that learn from examples; all others are frozen.
 
-    device: torch.device
+    Args:
+        model: The model.
+        train: Inputs; labels are given to the training.
+        validation: Inputs that are evaluated too.
+        opened: Names of the parameters that learn; by default all but the embeddings.
+        rows: Which of the inputs it learns from; by default all.
+        forward: Logits of some of the inputs, by their rows; by default an ordinary pass.
+        dropout: Layers with dropout, beside the head; by default all of the model has it.
+        shared: Whether others train the same model. Then parameters are open in its own passes
+            only, and all but the embeddings are another after training.
+    """
+
+    def __init__(
+        self,
+        model: BlockModel,
+        train: Encoded,
+        validation: Encoded | None = None,
+        *,
+        opened: Iterable[str] | None = None,
+        rows: np.ndarray | None = None,
+        forward: Callable[[np.ndarray], Tensor] | None = None,
+        dropout: Collection[int] | None = None,
+        shared: bool = False,
+    ) -> None:
+        self.model, self.train = model, train
+        self.validation = Encoded([], train.pad_id) if validation is None else validation
+        self.device = model.device
+        self.rows = np.arange(len(train)) if rows is None else rows
+        self.lengths: np.ndarray = train.lengths[self.rows]
+        self.forward = forward or self.whole_pass
+        self.dropout, self.shared = dropout, shared
+        names = [name for name, _ in model.model.named_parameters()]
+        fixed = set(model.groups.embeddings)
+        self.learns_anywhere = [name for name in names if name not in fixed]
+        chosen = set(self.learns_anywhere if opened is None else opened)
+        self.closed = [name for name in names if name not in chosen]
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """The open parameters by name."""
-        ...
-
-    def lengths(self) -> np.ndarray:
-        """Tokens per training example."""
-        ...
-
-    def logits(self, indices: np.ndarray) -> Tensor:
-        """Logits of some training examples, differentiable."""
-        ...
-
-    def training_mode(self) -> contextlib.AbstractContextManager[None]:
-        """Dropout on and frozen parameters closed, restored afterwards."""
-        ...
-
-
-class Learner(Trainee, Protocol):
-    """A model that is evaluated after every epoch, also on validation inputs."""
+        closed = set(self.closed)
+        return {n: p for n, p in self.model.model.named_parameters() if n not in closed}
 
     def changed(self) -> dict[str, nn.Parameter]:
         """All parameters that are another after training, be it by a task beside this one."""
-        ...
-
-    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Logits of all training and all validation examples."""
-        ...
-
-
-class WholeModel:
-    """Everything but the input embeddings learns."""
-
-    def __init__(self, model: BlockModel, train: Encoded, validation: Encoded) -> None:
-        self.model, self.train, self.validation = model, train, validation
-        self.device = model.device
-        self.closed = model.groups.embeddings
-
-    def trainable(self) -> dict[str, nn.Parameter]:
-        """Parameters outside the embeddings."""
-        return {n: p for n, p in self.model.model.named_parameters() if n not in self.closed}
-
-    def changed(self) -> dict[str, nn.Parameter]:
-        """What it trains."""
-        return self.trainable()
-
-    def lengths(self) -> np.ndarray:
-        """Tokens per training example."""
-        return self.train.lengths
+        if not self.shared:
+            return self.trainable()
+        parameters = dict(self.model.model.named_parameters())
+        return {name: parameters[name] for name in self.learns_anywhere}
 
     def logits(self, indices: np.ndarray) -> Tensor:
-        """An ordinary forward pass."""
-        return self.model.logits(self.train.batch(indices.tolist(), self.device))
+        """Logits of some training examples, differentiable."""
+        if not self.shared:
+            return self.forward(self.rows[indices])
+        with self.model.frozen(self.closed):
+            return self.forward(self.rows[indices])
+
+    def whole_pass(self, rows: np.ndarray) -> Tensor:
+        """Logits of some inputs by an ordinary forward pass."""
+        return self.model.logits(self.train.batch(rows.tolist(), self.device))
 
     def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Whole passes over both sets."""
+        """Logits of all training and all validation inputs."""
         return (
             predict_logits(self.model, self.train, dtype),
             predict_logits(self.model, self.validation, dtype),
         )
 
-    @contextlib.contextmanager
+    @contextmanager
     def training_mode(self) -> Iterator[None]:
-        """Dropout on, embeddings closed."""
-        with self.model.frozen(self.closed), self.model.mode(training=True):
+        """Inside, dropout acts and frozen parameters are closed."""
+        with ExitStack() as undo:
+            if not self.shared:
+                undo.enter_context(self.model.frozen(self.closed))
+            undo.enter_context(self.model.mode(training=True))
+            if self.dropout is not None:
+                base = self.model.model.base_model
+                assert isinstance(base, nn.Module)
+                base.eval()
+                for layer in self.dropout:
+                    self.model.block(layer).train()
             yield
 
 
-class HeadOnly(WholeModel):
+class HeadOnly(Learner):
     """Only the head learns: the frozen model.
 
     Everything below the head is constant, so the state the head reads is computed once. Where the
@@ -96,24 +125,20 @@ class HeadOnly(WholeModel):
     """
 
     def __init__(self, model: BlockModel, train: Encoded, validation: Encoded) -> None:
-        super().__init__(model, train, validation)
-        head = set(model.groups.head)
-        self.closed = tuple(n for n, _ in model.model.named_parameters() if n not in head)
+        super().__init__(model, train, validation, opened=model.groups.head, dropout=())
         self.cached = model.can_resume and model.pooling != "other"
         if self.cached:
             last = (model.n_layers,)
             read = [pooled_states(model, part, layers=last) for part in (train, validation)]
             # States are kept in float32, whatever the model computes in.
             precision = next(model.block(model.n_layers).parameters()).dtype
-            self.features = tuple(
+            self.features = [
                 (states[0] if len(states) else states).to(precision) for states in read
-            )
+            ]
+            self.forward = self._from_states
 
-    def logits(self, indices: np.ndarray) -> Tensor:
-        """From the stored states, if possible."""
-        if not self.cached:
-            return super().logits(indices)
-        return self.model.tail(self.features[0][torch.from_numpy(indices)].to(self.device))
+    def _from_states(self, rows: np.ndarray) -> Tensor:
+        return self.model.tail(self.features[0][torch.from_numpy(rows)].to(self.device))
 
     def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
         """From the stored states, if possible."""
@@ -123,17 +148,65 @@ class HeadOnly(WholeModel):
         with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
             return self._tail(train), self._tail(validation)
 
-    @contextlib.contextmanager
-    def training_mode(self) -> Iterator[None]:
-        """Dropout only in the head: what is frozen answers the same every time."""
-        with super().training_mode():
-            base = self.model.model.base_model
-            assert isinstance(base, nn.Module)
-            base.eval()
-            yield
-
     def _tail(self, features: Tensor) -> np.ndarray:
         if not len(features):
             return predict_logits(self.model, self.validation)
         logits: np.ndarray = self.model.tail(features.to(self.device)).float().cpu().numpy()
         return logits
+
+
+def hidden_task(
+    model: BlockModel, train: Encoded, validation: Encoded, layers: tuple[int, ...]
+) -> Learner:
+    """The main task of the control setup: only some layers, and the head, learn from it."""
+    opened = [name for layer in layers for name in model.groups.blocks[layer - 1]]
+    return Learner(model, train, validation, opened=[*opened, *model.groups.head], shared=True)
+
+
+class AuxiliaryTask(Learner):
+    """The auxiliary task of the control setup: all layers learn, through a head of its own.
+
+    Args:
+        model: The model whose layers are shared.
+        donor: A model of the same architecture, with a new head. Only its head is kept.
+        train: Inputs.
+    """
+
+    def __init__(self, model: BlockModel, donor: BlockModel, train: Encoded) -> None:
+        head = set(model.groups.head)
+        closed = head | set(model.groups.embeddings)
+        names = [name for name, _ in model.model.named_parameters() if name not in closed]
+        super().__init__(model, train, opened=names, forward=self._through_head, shared=True)
+        places = dict.fromkeys(name.split(".")[0] for name in model.groups.head)
+        self.head = {place: donor.model.get_submodule(place) for place in places}
+
+    def trainable(self) -> dict[str, nn.Parameter]:
+        """All layers, what else is shared, and its head."""
+        return super().trainable() | {
+            f"auxiliary {place}.{name}": parameter
+            for place, module in self.head.items()
+            for name, parameter in module.named_parameters()
+        }
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the model answers through the second head."""
+        own = {place: self.model.model.get_submodule(place) for place in self.head}
+        try:
+            for place, module in self.head.items():
+                module.train(own[place].training)
+                setattr(self.model.model, place, module)
+            yield
+        finally:
+            for place, module in own.items():
+                setattr(self.model.model, place, module)
+
+    def _through_head(self, rows: np.ndarray) -> Tensor:
+        with self.in_place():
+            return self.whole_pass(rows)
+
+    def accuracy(self, labels: np.ndarray, dtype: Dtype) -> float:
+        """Share of its training examples that it answers as it should."""
+        with self.in_place():
+            predicted = predict_logits(self.model, self.train, dtype).argmax(axis=1)
+        return float((predicted == labels).mean())

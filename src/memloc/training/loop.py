@@ -12,6 +12,7 @@ A training that is given a `ResumePoint` saves its state there now and then, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -24,16 +25,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import get_scheduler
 
-from memloc.config import Training
+from memloc.config import Control, Training
 from memloc.data.encode import Encoded, training_batches
 from memloc.data.task import Task
 from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast, predict_logits
-from memloc.training.learners import Learner, Trainee, WholeModel
+from memloc.training.learners import Learner
 from memloc.training.resume import ResumePoint, Snapshots
 
 Weights = dict[str, Tensor]
+Report = Callable[[float], None]
 
 
 class TrainingFailed(MemlocError):
@@ -74,31 +76,19 @@ class Trained:
         """How many are in the history."""
         return 0 if self.history.empty else int(self.history["epoch"].max())
 
-    def tensors(self) -> Weights:
-        """All weights, for `ResumePoint`."""
-        groups = {"final": self.final, "memorised_at": self.memorised_at or {}}
-        return {
-            f"{group}/{n}": value for group, them in groups.items() for n, value in them.items()
-        }
+    @property
+    def accuracy(self) -> float:
+        """On the training labels after the last epoch."""
+        rows = self.history[self.history["split"] == "train"]
+        return float(rows.set_index("epoch")["accuracy"].loc[self.epochs])
 
-    def values(self) -> dict[str, Any]:
-        """The rest of it."""
-        return {
-            "memorised_epoch": self.memorised_epoch,
-            "history": self.history.to_dict("records"),
-            "steps": self.steps,
-        }
+    def state_dict(self) -> dict[str, Any]:
+        """As a part of a state that is saved."""
+        return {**vars(self), "history": self.history.to_dict("records")}
 
-    def restore(self, tensors: Weights, values: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Become what was saved."""
-        groups: dict[str, Weights] = {"final": {}, "memorised_at": {}}
-        for key, value in tensors.items():
-            group, name = key.split("/", 1)
-            groups[group][name] = value
-        self.memorised_epoch, self.steps = values["memorised_epoch"], values["steps"]
-        self.history = pd.DataFrame(values["history"])
-        self.final = groups["final"]
-        self.memorised_at = None if self.memorised_epoch is None else groups["memorised_at"]
+        vars(self).update(state, history=pd.DataFrame(state["history"]))
 
 
 def fine_tune(
@@ -106,7 +96,7 @@ def fine_tune(
     data: TrainingData,
     config: Training,
     seed: int,
-    report: Callable[[float], None] = lambda _: None,
+    report: Report = lambda _: None,
     beside: Sequence[Objective] = (),
     resume: ResumePoint | None = None,
     snapshots: Snapshots | None = None,
@@ -118,7 +108,7 @@ def fine_tune(
         learner: The model with its inputs; see `memloc.training.learners`.
         data: What it should answer.
         config: Settings.
-        seed: Model seed.
+        seed: Decides the order of the data and dropout.
         report: Called with the finished fraction.
         beside: Further tasks that train the same model at the same time.
         resume: Where the state is saved now and then, and taken up if it is there.
@@ -132,14 +122,12 @@ def fine_tune(
     result = Trained({}, None, None, pd.DataFrame())
     if resume is not None:
         resume.keep("result", result)
-    objectives = [Objective(learner, labels, config), *beside]
-    for losses in train_together(objectives, seed, report, resume):
+    for losses in train([Objective(learner, labels, config), *beside], seed, report, resume):
         epoch = result.epochs + 1
         rows = _evaluate(learner, data, config, epoch)
         result.steps += len(losses[0])
         result.history = pd.DataFrame([*result.history.to_dict("records"), *rows])
-        accuracy = next(float(row["accuracy"]) for row in rows if row["split"] == "train")
-        if result.memorised_epoch is None and accuracy > config.memorised_at:
+        if result.memorised_epoch is None and result.accuracy > config.memorised_at:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
         if snapshots is not None:
@@ -157,7 +145,7 @@ def train_on_part(
     labels: np.ndarray,
     config: Training,
     seed: int,
-    report: Callable[[float], None] = lambda _: None,
+    report: Report = lambda _: None,
     resume: ResumePoint | None = None,
 ) -> np.ndarray:
     """Fine-tune on some of the examples; the logits of all of them at the end.
@@ -165,50 +153,65 @@ def train_on_part(
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    rows = np.flatnonzero(inside).tolist()
-    part = Encoded([encoded.rows[row] for row in rows], encoded.pad_id)
-    learner = WholeModel(model, part, Encoded([], encoded.pad_id))
+    learner = Learner(model, encoded, rows=np.flatnonzero(inside))
     answers = torch.from_numpy(labels[inside]).to(learner.device)
-    for _ in train_epochs(
-        learner, answers, config, seed, report, "generalisation.learning_rate", resume
-    ):
+    objective = Objective(learner, answers, config, "generalisation.learning_rate")
+    for _ in train([objective], seed, report, resume):
         pass
     return predict_logits(model, encoded, config.dtype)
 
 
-def train_epochs(
-    learner: Trainee,
-    labels: Tensor,
-    config: Training,
-    seed: int,
-    report: Callable[[float], None] = lambda _: None,
-    rate_setting: str = "training.learning_rate",
-    resume: ResumePoint | None = None,
-) -> Iterator[list[float]]:
-    """Train; after each epoch yield the loss of each of its steps.
+@dataclass(frozen=True)
+class Attempt:
+    """One training: how far it came (the accuracy is NaN if it failed), or why it failed."""
 
+    learning_rate: float
+    accuracy: float
+    failure: str | None = None
+
+
+def train_until_learned(
+    attempt: Callable[[float], Trained], rate: float, config: Control
+) -> tuple[Trained, Attempt, list[Attempt]]:
+    """Train new models at rising learning rates until the training accuracy is high enough.
+
+    Returns:
+        The first model that is good enough, else the best; its attempt; and all attempts.
+
+    Raises:
+        TrainingFailed: If no attempt came to an end.
+    """
+    best: tuple[Trained, Attempt] | None = None
+    attempts: list[Attempt] = []
+    for number in range(config.attempts):
+        current = rate * config.rate_factor**number
+        try:
+            trained = attempt(current)
+        except TrainingFailed as error:
+            attempts.append(Attempt(current, math.nan, str(error)))
+            break  # a higher rate would not mend it
+        attempts.append(Attempt(current, trained.accuracy))
+        if best is None or trained.accuracy > best[1].accuracy:
+            best = trained, attempts[-1]
+        if trained.accuracy > config.learned_at:
+            break
+    if best is None:
+        raise TrainingFailed(str(attempts[0].failure))
+    return *best, attempts
+
+
+def train(
+    objectives: Sequence[Objective],
+    seed: int,
+    report: Report = lambda _: None,
+    resume: ResumePoint | None = None,
+) -> Iterator[list[list[float]]]:
+    """Train one model on one or several tasks; after each epoch yield the losses of each task.
+
+    An epoch goes once through the data of every task; their batches are mixed in random order.
     What the caller does between two epochs happens in training mode. A training that goes on from a
     saved state yields the epochs that were not finished then; what a caller wants to know of those
     before, it keeps with `ResumePoint.keep`.
-
-    Raises:
-        TrainingFailed: If the loss is not a number.
-    """
-    objective = Objective(learner, labels, config, rate_setting)
-    for losses in train_together([objective], seed, report, resume):
-        yield losses[0]
-
-
-def train_together(
-    objectives: Sequence[Objective],
-    seed: int,
-    report: Callable[[float], None] = lambda _: None,
-    resume: ResumePoint | None = None,
-) -> Iterator[list[list[float]]]:
-    """Train one model on several tasks at once; after each epoch yield the losses of each task.
-
-    An epoch goes once through the data of every task; their batches are mixed in random order.
-    For `resume` see `train_epochs`.
 
     Raises:
         TrainingFailed: If a loss is not a number.
@@ -221,7 +224,8 @@ def train_together(
             modes.enter_context(objective.learner.training_mode())
         torch.manual_seed(seed)
         if resume is not None:
-            _take_up(resume, objectives, position, seed)
+            resume.keep("position", position)
+            resume.restore({"seed": seed, **position.layout()})
         for epoch in range(position.epoch, epochs + 1):
             for number, indices in position.batches():
                 position.move_on(number, objectives[number].step(indices, epoch))
@@ -231,23 +235,155 @@ def train_together(
             yield position.end_epoch()
 
 
-def _take_up(
-    resume: ResumePoint, objectives: Sequence[Objective], position: Position, seed: int
-) -> None:
-    """Go on from the saved state, if there is one of this training."""
-    weights = OpenWeights(objectives)
-    resume.keep("position", position)
-    resume.keep("weights", weights)
-    for number, objective in enumerate(objectives):
-        resume.keep(f"objective-{number}", objective)
-    resume.restore(
-        {
-            "seed": seed,
-            "device": position.device.type,
-            "weights": weights.layout(),
-            "objectives": [(len(each.lengths), each.config.model_dump()) for each in objectives],
+class Objective:
+    """What one task does to a model: its data, the parameters it may change, its optimiser.
+
+    `rate_setting` names the setting that its learning rate comes from, in error messages.
+    """
+
+    def __init__(
+        self,
+        learner: Learner,
+        labels: Tensor,
+        config: Training,
+        rate_setting: str = "training.learning_rate",
+    ) -> None:
+        self.learner, self.labels, self.config = learner, labels, config
+        self.rate_setting = rate_setting
+        self.parameters = list(learner.trainable().values())
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+        )
+        self.steps = -(-len(learner.lengths) // config.batch_size) * config.epochs
+        warmup = int(config.warmup * self.steps)
+        self.schedule = get_scheduler("linear", self.optimizer, warmup, self.steps)
+        self.optimizer.zero_grad()  # a training that failed may have left gradients behind
+
+    def step(self, indices: np.ndarray, epoch: int) -> float:
+        """Learn from one batch, in parts that fit the device; its loss.
+
+        Raises:
+            TrainingFailed: If the loss is not a number.
+        """
+        part = self.config.micro_batch_size or len(indices)
+        total = 0.0
+        for start in range(0, len(indices), part):
+            chunk = indices[start : start + part]
+            with autocast(self.learner.device, self.config.dtype):
+                logits = self.learner.logits(chunk)
+            share = len(chunk) / len(indices)
+            loss = cross_entropy(logits.float(), self.labels[torch.from_numpy(chunk)]) * share
+            loss.backward()
+            total += float(loss.detach())
+        if not math.isfinite(total):
+            raise TrainingFailed(
+                f"the loss became {total} in epoch {epoch}",
+                setting=self.rate_setting,
+                value=self.config.learning_rate,
+                remedy="lower it",
+            )
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.schedule.step()
+        return total
+
+
+class Position:
+    """How far a training is: all that must be known to go on with it.
+
+    The random order of an epoch is made at its start. It is made again, from the generator as it
+    was then, when a training goes on in the middle.
+    """
+
+    def __init__(self, objectives: Sequence[Objective], seed: int) -> None:
+        self.objectives = objectives
+        self.device = objectives[0].learner.device
+        self.order = np.random.default_rng(seed)
+        self.epoch, self.steps = 1, 0
+        self._start_epoch()
+
+    def batches(self) -> list[tuple[int, np.ndarray]]:
+        """What is left of this epoch: numbers of objectives, and indices of their examples."""
+        self.order.bit_generator.state = self.order_at_start
+        batches = [
+            (number, indices)
+            for number, one in enumerate(self.objectives)
+            for indices in training_batches(one.learner.lengths, one.config.batch_size, self.order)
+        ]
+        if len(self.objectives) > 1:
+            batches = [batches[index] for index in self.order.permutation(len(batches))]
+        return batches[sum(map(len, self.losses)) :]
+
+    def move_on(self, number: int, loss: float) -> None:
+        """A batch of an objective is done."""
+        self.losses[number].append(loss)
+        self.steps += 1
+
+    def end_epoch(self) -> list[list[float]]:
+        """The losses of the epoch, by objective."""
+        losses = self.losses
+        self.epoch += 1
+        self._start_epoch()
+        return losses
+
+    def _start_epoch(self) -> None:
+        self.order_at_start = self.order.bit_generator.state
+        self.losses: list[list[float]] = [[] for _ in self.objectives]
+
+    def layout(self) -> dict[str, Any]:
+        """What a saved state must have in common with this training, beside its name and seed."""
+        return {
+            "device": self.device.type,
+            "weights": {n: [str(tuple(p.shape)), str(p.dtype)] for n, p in self._weights().items()},
+            "objectives": [
+                (len(one.learner.lengths), one.config.model_dump()) for one in self.objectives
+            ],
         }
-    )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, optimisers and schedules, the generators, the epoch and its losses so far."""
+        generators = {"cpu": torch.get_rng_state()}
+        if self.device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self.device)
+        elif self.device.type == "mps":
+            generators["mps"] = torch.mps.get_rng_state()
+        return {
+            "epoch": self.epoch,
+            "steps": self.steps,
+            "order_at_start": self.order_at_start,
+            "losses": self.losses,
+            "generators": generators,
+            "weights": self._weights(),
+            "optimizers": [one.optimizer.state_dict() for one in self.objectives],
+            "schedules": [one.schedule.state_dict() for one in self.objectives],
+        }
+
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Go on from there; weights are overwritten in place."""
+        self.epoch, self.steps = state["epoch"], state["steps"]
+        self.order_at_start, self.losses = state["order_at_start"], state["losses"]
+        with torch.no_grad():
+            for name, parameter in self._weights().items():
+                parameter.copy_(state["weights"][name])
+        for number, one in enumerate(self.objectives):
+            one.optimizer.load_state_dict(state["optimizers"][number])
+            one.schedule.load_state_dict(state["schedules"][number])
+        torch.set_rng_state(state["generators"]["cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["generators"]["cuda"], self.device)
+        elif self.device.type == "mps":
+            torch.mps.set_rng_state(state["generators"]["mps"])
+
+    def _weights(self) -> dict[str, nn.Parameter]:
+        """All parameters that any of the objectives may change, each once."""
+        found: dict[str, nn.Parameter] = {}
+        for number, one in enumerate(self.objectives):
+            seen = {id(parameter) for parameter in found.values()}
+            for name, parameter in one.learner.trainable().items():
+                if id(parameter) not in seen:
+                    found[f"{number}/{name}"] = parameter
+        return found
 
 
 def _evaluate(
@@ -278,213 +414,11 @@ def _copy(parameters: Mapping[str, Tensor]) -> Weights:
     return {name: parameter.detach().cpu().clone() for name, parameter in parameters.items()}
 
 
-class Objective:
-    """What one task does to a model: its data, the parameters it may change, its optimiser.
-
-    Args:
-        learner: The model with its inputs.
-        labels: What it should answer.
-        config: Settings.
-        rate_setting: The setting that its learning rate comes from, for error messages.
-    """
-
-    def __init__(
-        self,
-        learner: Trainee,
-        labels: Tensor,
-        config: Training,
-        rate_setting: str = "training.learning_rate",
-    ) -> None:
-        self.learner, self.labels, self.config = learner, labels, config
-        self.rate_setting = rate_setting
-        self.parameters = list(learner.trainable().values())
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-        )
-        self.lengths = learner.lengths()
-        self.steps = -(-len(self.lengths) // config.batch_size) * config.epochs
-        warmup = int(config.warmup * self.steps)
-        self.schedule = get_scheduler("linear", self.optimizer, warmup, self.steps)
-        self.optimizer.zero_grad()  # a training that failed may have left gradients behind
-
-    def batches(self, order: np.random.Generator) -> list[np.ndarray]:
-        """Indices of one epoch."""
-        return training_batches(self.lengths, self.config.batch_size, order)
-
-    def step(self, indices: np.ndarray, epoch: int) -> float:
-        """Learn from one batch; its loss.
-
-        Raises:
-            TrainingFailed: If the loss is not a number.
-        """
-        loss = _accumulate(self.learner, self.labels, indices, self.config)
-        if not np.isfinite(loss):
-            raise TrainingFailed(
-                f"the loss became {loss} in epoch {epoch}",
-                setting=self.rate_setting,
-                value=self.config.learning_rate,
-                remedy="lower it",
-            )
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.schedule.step()
-        return loss
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What the optimiser remembers of each parameter, by its place."""
-        state: dict[int, dict[str, Tensor]] = self.optimizer.state_dict()["state"]
-        return {
-            f"{place}/{name}": value
-            for place, of_parameter in state.items()
-            for name, value in of_parameter.items()
-        }
-
-    def values(self) -> dict[str, Any]:
-        """The schedule, and the learning rate it has set."""
-        rates = [group["lr"] for group in self.optimizer.param_groups]
-        return {"rates": rates, "schedule": self.schedule.state_dict()}
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Go on with the optimiser and the schedule of a training that was interrupted."""
-        whole = self.optimizer.state_dict()
-        whole["state"] = {}
-        for key, value in tensors.items():
-            place, name = key.split("/")
-            whole["state"].setdefault(int(place), {})[name] = value
-        for group, rate in zip(whole["param_groups"], values["rates"], strict=True):
-            group["lr"] = rate
-        self.optimizer.load_state_dict(whole)
-        self.schedule.load_state_dict(values["schedule"])
-
-
-def _accumulate(learner: Trainee, labels: Tensor, indices: np.ndarray, config: Training) -> float:
-    """Gradient of the mean loss of one batch, in parts that fit the device."""
-    part = config.micro_batch_size or len(indices)
-    total = 0.0
-    for start in range(0, len(indices), part):
-        chunk = indices[start : start + part]
-        with autocast(learner.device, config.dtype):
-            logits = learner.logits(chunk)
-        share = len(chunk) / len(indices)
-        loss = cross_entropy(logits.float(), labels[torch.from_numpy(chunk)]) * share
-        loss.backward()
-        total += float(loss.detach())
-    return total
-
-
-class Position:
-    """The way through the epochs.
-
-    The random order of an epoch is made at its start. It is made again, from the generator as it
-    was then, when a training goes on in the middle.
-
-    Args:
-        objectives: Whose batches take turns.
-        seed: Model seed.
-    """
-
-    def __init__(self, objectives: Sequence[Objective], seed: int) -> None:
-        self.objectives = objectives
-        self.device = objectives[0].learner.device
-        self.order = np.random.default_rng(seed)
-        self.epoch, self.steps = 1, 0
-        self._start_epoch()
-
-    def batches(self) -> list[tuple[int, np.ndarray]]:
-        """What is left of this epoch: numbers of objectives, and indices of their examples."""
-        self.order.bit_generator.state = self.order_at_start
-        batches = [
-            (number, indices)
-            for number, objective in enumerate(self.objectives)
-            for indices in objective.batches(self.order)
-        ]
-        if len(self.objectives) > 1:
-            batches = [batches[index] for index in self.order.permutation(len(batches))]
-        return batches[sum(map(len, self.losses)) :]
-
-    def move_on(self, number: int, loss: float) -> None:
-        """A batch of an objective is done."""
-        self.losses[number].append(loss)
-        self.steps += 1
-
-    def end_epoch(self) -> list[list[float]]:
-        """The losses of the epoch, by objective."""
-        losses = self.losses
-        self.epoch += 1
-        self._start_epoch()
-        return losses
-
-    def _start_epoch(self) -> None:
-        self.order_at_start = self.order.bit_generator.state
-        self.losses: list[list[float]] = [[] for _ in self.objectives]
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The generators of torch, on which dropout depends."""
-        generators = {"cpu": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            generators["cuda"] = torch.cuda.get_rng_state(self.device)
-        elif self.device.type == "mps":
-            generators["mps"] = torch.mps.get_rng_state()
-        return generators
-
-    def values(self) -> dict[str, Any]:
-        """The epoch, its order, and its losses so far."""
-        return {
-            "epoch": self.epoch,
-            "steps": self.steps,
-            "order_at_start": self.order_at_start,
-            "losses": self.losses,
-        }
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Go on from there."""
-        self.epoch, self.steps = values["epoch"], values["steps"]
-        self.order_at_start, self.losses = values["order_at_start"], values["losses"]
-        torch.set_rng_state(tensors["cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors["cuda"], self.device)
-        elif self.device.type == "mps":
-            torch.mps.set_rng_state(tensors["mps"])
-
-
-class OpenWeights:
-    """All parameters that any of the objectives may change, each once."""
-
-    def __init__(self, objectives: Sequence[Objective]) -> None:
-        self.parameters: dict[str, nn.Parameter] = {}
-        seen: set[int] = set()
-        for number, objective in enumerate(objectives):
-            for name, parameter in objective.learner.trainable().items():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    self.parameters[f"{number}/{name}"] = parameter
-
-    def layout(self) -> dict[str, list[str]]:
-        """Shape and type of each."""
-        return {n: [str(tuple(p.shape)), str(p.dtype)] for n, p in self.parameters.items()}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """By name."""
-        return dict(self.parameters)
-
-    def values(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Overwrite them in place."""
-        with torch.no_grad():
-            for name, parameter in self.parameters.items():
-                parameter.copy_(tensors[name])
-
-
 def scores(logits: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     """Mean cross-entropy, accuracy and macro-F1."""
-    loss = torch.nn.functional.cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels))
     predicted = logits.argmax(axis=1)
     return {
-        "loss": float(loss),
+        "loss": float(cross_entropy(torch.from_numpy(logits), torch.from_numpy(labels))),
         "accuracy": float((predicted == labels).mean()),
         "macro_f1": macro_f1(labels, predicted),
     }

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -125,7 +124,6 @@ def train_probes(
     *,
     class_weights: Sequence[float] | None = None,
     report: Callable[[float], None] = lambda _: None,
-    seeds: Sequence[int] | None = None,
     macro: bool = False,
 ) -> ProbeResult:
     """Train one probe per feature set and seed; the result does not depend on how they are grouped.
@@ -134,38 +132,31 @@ def train_probes(
         features: [F, N, d], one set per layer; the probes run on its device, in float32.
         labels: Class of every example.
         n_classes: Number of classes.
-        splits: One per seed.
+        splits: One per probe seed. Seeds 0, 1, ... decide initial weights, order and dropout.
         config: Settings.
         class_weights: Weight of each class in the loss.
         report: Called with the finished fraction.
-        seeds: Probe seeds, which decide initial weights, order and dropout; 0, 1, ... by default.
         macro: Select by macro F1 even with two classes, as class probes do (section 5).
     """
-    seeds = range(config.seeds) if seeds is None else seeds
-    if len(splits) != len(seeds):
-        raise ValueError(f"{len(seeds)} probe seeds need as many splits, not {len(splits)}")
     features, labels = features.detach().float().contiguous(), labels.astype(np.int64)
     n_sets, n, d = features.shape
-    predicted = np.zeros((n_sets, len(seeds), n), np.int64)
-    best = np.zeros((n_sets, len(seeds)))
-    epoch = np.zeros((n_sets, len(seeds)), np.int64)
+    predicted = np.zeros((n_sets, len(splits), n), np.int64)
+    best = np.zeros((n_sets, len(splits)))
+    epoch = np.zeros((n_sets, len(splits)), np.int64)
     steps = 0
+    weights = np.asarray(class_weights or [1.0] * n_classes, np.float64)
     groups = _groups(n_sets, d, config.hidden, n_classes)
-    parts = [(column, group) for column in range(len(seeds)) for group in groups]
+    parts = [(seed, group) for seed in range(len(splits)) for group in groups]
     with torch.inference_mode():
-        for index, (column, group) in enumerate(parts):
+        for done, (seed, group) in enumerate(parts, start=1):
             trained = _train_group(
-                features[group],
-                _Task(labels, n_classes, splits[column], class_weights, macro),
-                config,
-                seeds[column],
-                partial(_report_part, report, index, len(parts)),
+                features[group], labels, weights, splits[seed], config, seed, macro=macro
             )
-            predicted[group, column] = trained.predicted
-            best[group, column] = trained.validation_f1
-            epoch[group, column] = trained.epoch
+            predicted[group, seed] = trained.predicted
+            best[group, seed] = trained.validation_f1
+            epoch[group, seed] = trained.epoch
             steps += trained.steps
-    report(1.0)
+            report(done / len(parts))
     return ProbeResult(predicted, best, epoch, steps)
 
 
@@ -200,29 +191,17 @@ def linear_probes(
     return predicted
 
 
-@dataclass(frozen=True)
-class _Task:
-    """What the probes of one seed learn."""
+def _targets(labels: np.ndarray, weights: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    """Weight [n, 1] of every example in the mean of its batch, and that times its one-hot row.
 
-    labels: np.ndarray
-    n_classes: int
-    split: Split
-    class_weights: Sequence[float] | None
-    macro: bool
-
-    def targets(self, indices: np.ndarray, batch_size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Weight [n, 1] of every example in the mean of its batch, and that times its one-hot row.
-
-        The gradient of the loss with respect to the logits is softmax × weight − target.
-        """
-        labels = self.labels[indices]
-        weights = np.ones(self.n_classes) if self.class_weights is None else self.class_weights
-        share = np.asarray(weights, np.float64)[labels]
-        total = np.add.reduceat(share, np.arange(0, len(share), batch_size))
-        share /= np.repeat(total, batch_size)[: len(share)]
-        target = np.zeros((len(share), self.n_classes), np.float32)
-        target[np.arange(len(share)), labels] = share
-        return share[:, None].astype(np.float32), target
+    The gradient of the loss with respect to the logits is softmax × weight − target.
+    """
+    share = weights[labels]
+    total = np.add.reduceat(share, np.arange(0, len(share), batch_size))
+    share /= np.repeat(total, batch_size)[: len(share)]
+    target = np.zeros((len(share), len(weights)), np.float32)
+    target[np.arange(len(share)), labels] = share
+    return [share[:, None].astype(np.float32), target]
 
 
 class _Stack:
@@ -279,7 +258,7 @@ class _Stack:
         return predicted
 
     def learn(self, x: Tensor, share: Tensor, target: Tensor, config: Probing.Config) -> None:
-        """One step of AdamW on a batch [G, b, d]; see `_Task.targets` for the other two."""
+        """One step of AdamW on a batch [G, b, d]; see `_targets` for the other two."""
         z1, h1, z2, h2, logits = self._forward(x)
         _, _, w2, _, w3, _ = self.parameters
         gw1, gb1, gw2, gb2, gw3, gb3 = self.gradients
@@ -308,41 +287,43 @@ class _Stack:
         return z1, h1, z2, h2, torch.baddbmm(b3, h2, w3.mT)
 
 
-class _Dropout:
-    """Masks for inputs; the same sequence on every device."""
+def _dropout_masks(seed: int, rate: float) -> Callable[[int, int], Tensor]:
+    """Gives masks [n, d] of zeros and factors, the same sequence on every device.
 
-    def __init__(self, seed: int, rate: float, device: torch.device) -> None:
-        # Sixteen random bits per number take a third of the time of a float32, and the rate is off
-        # by less than 1e-5.
-        self.random = np.random.PCG64([seed, 1])
-        self.threshold = min(round(rate * _LEVELS), _LEVELS - 1)
-        self.scale = np.float32(_LEVELS / (_LEVELS - self.threshold))
-        self.device = device
+    Sixteen random bits per number take a third of the time of a float32, and the rate is off by
+    less than 1e-5.
+    """
+    random = np.random.PCG64([seed, 1])
+    threshold = min(round(rate * _LEVELS), _LEVELS - 1)
+    scale = np.float32(_LEVELS / (_LEVELS - threshold))
 
-    def mask(self, n: int, d: int) -> Tensor:
-        """Zeros and factors [n, d]."""
-        numbers = self.random.random_raw(-(-n * d // 4)).view(np.uint16)[: n * d]
-        mask = np.multiply(numbers >= self.threshold, self.scale, dtype=np.float32)
-        return torch.from_numpy(mask.reshape(n, d)).to(self.device)
+    def mask(n: int, d: int) -> Tensor:
+        numbers = random.random_raw(-(-n * d // 4)).view(np.uint16)[: n * d]
+        kept = np.multiply(numbers >= threshold, scale, dtype=np.float32)
+        return torch.from_numpy(kept.reshape(n, d))
+
+    return mask
 
 
 def _train_group(
     features: Tensor,
-    task: _Task,
+    labels: np.ndarray,
+    weights: np.ndarray,
+    split: Split,
     config: Probing.Config,
     seed: int,
-    report: Callable[[float], None],
+    *,
+    macro: bool,
 ) -> ProbeResult:
     """Train the probes of one seed on some feature sets [G, N, d], all at once.
 
     A probe whose validation F1 is 1 leaves the group: no later epoch can replace the first best.
     """
     device, (count, _, d) = features.device, features.shape
-    sizes = d, config.hidden, task.n_classes
+    sizes = d, config.hidden, len(weights)
     stack, chosen = _Stack(count, *sizes, device), _Stack(count, *sizes, device)
     stack.fill(initial_weights(seed, *sizes))
-    dropout = _Dropout(seed, config.dropout, device) if config.dropout else None
-    split, truth = task.split, task.labels[task.split.validation]
+    mask = _dropout_masks(seed, config.dropout)
     held_out = features.index_select(1, torch.from_numpy(split.validation).to(device))
     inputs, active = features, np.arange(count)
     best, selected, steps = np.full(count, -1.0), np.zeros(count, np.int64), 0
@@ -350,18 +331,17 @@ def _train_group(
 
     for epoch, order in enumerate(epoch_orders(seed, len(split.train), config.epochs), 1):
         indices = split.train[order]
-        arrays = indices, *task.targets(indices, config.batch_size)
+        arrays = [indices, *_targets(labels[indices], weights, config.batch_size)]
         batches = [torch.from_numpy(a).to(device).split(config.batch_size) for a in arrays]
         for index, share, target in zip(*batches, strict=True):
             x = inputs.index_select(1, index)
-            if dropout is not None:
-                x.mul_(dropout.mask(len(index), d))
+            if config.dropout:
+                x.mul_(mask(len(index), d).to(device))
             stack.learn(x, share, target, config)
             steps += len(active)
-        report(epoch / config.epochs)
         if epoch < first:
             continue
-        scores = f1(stack.predict(held_out), truth, task.n_classes, macro=task.macro)
+        scores = f1(stack.predict(held_out), labels[split.validation], len(weights), macro=macro)
         better = np.flatnonzero(scores > best[active])
         chosen.copy(stack, better, active[better])
         best[active[better]], selected[active[better]] = scores[better], epoch
@@ -373,10 +353,6 @@ def _train_group(
             stack, active = stack.take(kept), active[keep]
             inputs, held_out = inputs.index_select(0, kept), held_out.index_select(0, kept)
     return ProbeResult(chosen.predict(features), best, selected, steps)
-
-
-def _report_part(report: Callable[[float], None], index: int, parts: int, done: float) -> None:
-    report((index + done) / parts)
 
 
 def _groups(n_sets: int, d: int, hidden: int, n_classes: int) -> list[slice]:

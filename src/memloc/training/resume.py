@@ -16,56 +16,23 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from safetensors import SafetensorError
 
-from memloc.errors import StoreError
+from memloc.errors import MALFORMED, StoreError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 KIND = "resume"
-REVISION = 1
+REVISION = 2
 """Raise it when the same training would write another state."""
 SAVE_EVERY = 600.0
 """Seconds between two states."""
-VALUES = "values.json"
-UNREADABLE = (
-    *(StoreError, OSError, SafetensorError),
-    *(ValueError, LookupError, TypeError, AttributeError),
-)
-"""What reading a state may end with, if somebody or something has changed it."""
-
-
-class Draft(Protocol):
-    """A state being written."""
-
-    path: Path
-
-    def tensors(self, name: str, tensors: dict[str, Tensor]) -> None:
-        """Write a safetensors file."""
-        ...
-
-
-class SavedState(Protocol):
-    """A state opened for reading, its files checked."""
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """What is recorded beside it."""
-        ...
-
-    def json(self, name: str) -> Any:
-        """Read a JSON file."""
-        ...
-
-    def each_tensor(self, name: str) -> Iterable[tuple[str, Tensor]]:
-        """Read a safetensors file, one tensor after the other."""
-        ...
+VALUES, TENSORS = "values.json", "tensors.safetensors"
 
 
 class StateStore(Protocol):
@@ -73,62 +40,46 @@ class StateStore(Protocol):
 
     def keys(self, kind: str) -> list[str]:
         """Names of everything stored under a kind."""
-        ...
 
-    def open(self, kind: str, key: str) -> SavedState:
+    def open(self, kind: str, key: str) -> Any:
         """Open what was written; raises `StoreError` if it is damaged."""
-        ...
 
-    def write(self, kind: str, key: str, inputs: Any) -> AbstractContextManager[Draft]:
+    def write(self, kind: str, key: str, inputs: Any) -> AbstractContextManager[Any]:
         """Write something that is there completely or not at all."""
-        ...
 
     def remove(self, kind: str, key: str) -> None:
         """Remove it in one go."""
-        ...
 
     def has_result(self, key: str) -> bool:
         """Whether a finished result has this key."""
-        ...
 
     def versions(self) -> dict[str, str]:
         """Versions of all libraries that have a say in the numbers."""
-        ...
 
 
-class Kept(Protocol):
-    """A part of what a training must know to go on."""
+class Stateful(Protocol):
+    """A part of what a training must know to go on; optimisers of torch are such, for example."""
 
-    def tensors(self) -> Mapping[str, Tensor]:
-        """By name; they may be the living ones, as they are written at once."""
-        ...
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors, which may be the living ones, and JSON data, nested in any way."""
 
-    def values(self) -> dict[str, Any]:
-        """JSON data, exactly: numbers of Python, not of numpy."""
-        ...
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Become what it was when it gave these."""
-        ...
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """Become what it was when it gave this."""
 
 
-class KeptValues:
-    """JSON data as a part of a state."""
+class Kept:
+    """Data as a part of a state."""
 
-    def __init__(self) -> None:
-        self.data: dict[str, Any] = {}
+    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
+        self.data = dict(data or {})
 
-    def tensors(self) -> dict[str, Tensor]:
-        """None."""
-        return {}
-
-    def values(self) -> dict[str, Any]:
-        """All of them."""
+    def state_dict(self) -> dict[str, Any]:
+        """All of it."""
         return self.data
 
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """As they were."""
-        self.data = values
+    def load_state_dict(self, state: dict[str, Any], /) -> None:
+        """As it was."""
+        self.data = state
 
 
 class ResumePoint:
@@ -142,7 +93,7 @@ class ResumePoint:
 
     def __init__(self, store: StateStore, name: str, every: float = SAVE_EVERY) -> None:
         self.store, self.name, self.every = store, name, every
-        self.kept: dict[str, Kept] = {}
+        self.kept: dict[str, Stateful] = {}
         self.belongs = self._belonging(None)
         self.last = time.monotonic()
 
@@ -150,7 +101,7 @@ class ResumePoint:
         """For one of several trainings of the same job."""
         return ResumePoint(self.store, f"{self.name}-{name}", self.every)
 
-    def keep(self, name: str, part: Kept) -> None:
+    def keep(self, name: str, part: Stateful) -> None:
         """Make something part of the state."""
         self.kept[name] = part
 
@@ -169,7 +120,7 @@ class ResumePoint:
             state = self._read(number)
             if state is not None:
                 for name, part in self.kept.items():
-                    part.restore(*state[name])
+                    part.load_state_dict(state[name])
                 return True
         return False
 
@@ -187,15 +138,13 @@ class ResumePoint:
         """
         before = self._numbers()
         number = max(before, default=0) + 1
-        tensors = {name: dict(part.tensors()) for name, part in self.kept.items()}
-        files = {name: f"{name}.safetensors" for name in tensors if tensors[name]}
-        values = {name: part.values() for name, part in self.kept.items()}
-        text = json.dumps({"files": files, "values": values})
+        tensors: dict[str, Tensor] = {}
+        values = _take_out({name: part.state_dict() for name, part in self.kept.items()}, tensors)
+        text = json.dumps(values)
         try:
             with self.store.write(KIND, f"{self.name}-{number}", self.belongs) as draft:
                 (draft.path / VALUES).write_text(text, encoding="utf-8")
-                for name, file in files.items():
-                    draft.tensors(file, tensors[name])
+                draft.tensors(TENSORS, tensors)
         except StoreError:
             return False
         finally:
@@ -209,26 +158,18 @@ class ResumePoint:
         for number in self._numbers():
             self.store.remove(KIND, f"{self.name}-{number}")
 
-    def _read(self, number: int) -> dict[str, tuple[dict[str, Tensor], dict[str, Any]]] | None:
-        """Tensors and values of all that is kept, or None if the state cannot be used."""
+    def _read(self, number: int) -> dict[str, Any] | None:
+        """What was kept, or None if the state cannot be used."""
         try:
             artefact = self.store.open(KIND, f"{self.name}-{number}")
-            content = artefact.json(VALUES)
-            files, values = content["files"], content["values"]
-            if (
-                artefact.manifest["inputs"] != self.belongs
-                or artefact.manifest["files"].keys() != {VALUES, *files.values()}
-                or values.keys() != self.kept.keys()
-            ):
+            if artefact.manifest["inputs"] != self.belongs:
                 return None
-            state: dict[str, tuple[dict[str, Tensor], dict[str, Any]]] = {}
-            for name in self.kept:
-                read = artefact.each_tensor(files[name]) if name in files else ()
-                # Copies: what is read may still be the file, which is removed before the end.
-                state[name] = {key: value.clone() for key, value in read}, values[name]
-        except UNREADABLE:
+            # Copies: what is read may still be the file, which is removed before the end.
+            tensors = {key: value.clone() for key, value in artefact.each_tensor(TENSORS)}
+            state: dict[str, Any] = _put_back(artefact.json(VALUES), tensors)
+        except (StoreError, OSError, SafetensorError, *MALFORMED):
             return None  # damaged, or another process has just removed it
-        return state
+        return state if state.keys() == self.kept.keys() else None
 
     def _numbers(self) -> list[int]:
         pattern = re.compile(re.escape(self.name) + r"-(\d+)")
@@ -238,6 +179,32 @@ class ResumePoint:
     def _belonging(self, what: Any) -> dict[str, Any]:
         digest = hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
         return {"revision": REVISION, "to": digest, "versions": self.store.versions()}
+
+
+def _take_out(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """JSON data in which a tensor is a reference to its place among `tensors`."""
+    from torch import Tensor
+
+    if isinstance(value, Tensor):
+        place = str(len(tensors))
+        tensors[place] = value
+        return {"tensor": place}
+    if isinstance(value, Mapping):  # keys may be numbers, which JSON does not have
+        return {"items": [[key, _take_out(item, tensors)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_take_out(item, tensors) for item in value]
+    return value
+
+
+def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The reverse; tuples are lists."""
+    if isinstance(value, list):
+        return [_put_back(item, tensors) for item in value]
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _put_back(item, tensors) for key, item in value["items"]}
+    return value
 
 
 def forget_states(store: StateStore, key: str) -> None:
@@ -260,10 +227,6 @@ class Snapshots:
     They are states of the training like any other: one is there completely or not at all, survives
     the death of the process, and is removed when the job is done. They are not part of the state
     that is saved every few minutes, which would grow with each of them.
-
-    Args:
-        resume: Where the training saves its states.
-        epochs: Those to keep, from 1.
     """
 
     def __init__(self, resume: ResumePoint, epochs: Sequence[int]) -> None:
@@ -272,34 +235,18 @@ class Snapshots:
     def end_epoch(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights, if they are wanted; a full disk does not end a training."""
         if epoch in self.epochs:
-            self._point(epoch, _Weights(weights)).save()
+            self._point(epoch, Kept(weights)).save()
 
     def read(self, epoch: int) -> dict[str, Tensor] | None:
         """The weights of an epoch; None if they are not there."""
-        found = _Weights({})
-        return dict(found.weights) if self._point(epoch, found).restore() else None
+        kept = Kept()
+        return kept.data if self._point(epoch, kept).restore() else None
 
     def complete(self) -> bool:
         """Whether all can be read."""
         return all(self.read(epoch) is not None for epoch in self.epochs)
 
-    def _point(self, epoch: int, weights: _Weights) -> ResumePoint:
+    def _point(self, epoch: int, weights: Kept) -> ResumePoint:
         point = self.resume.part(f"epoch-{epoch}")
         point.keep("weights", weights)
         return point
-
-
-class _Weights:
-    """A part of a state, see `Kept`."""
-
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
-        self.weights = weights
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return self.weights
-
-    def values(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        self.weights = tensors

@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import platform
 import shutil
 import socket
+import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,18 +25,20 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from safetensors import SafetensorError
 
 from memloc.engine.store.locks import Locks, is_gone
-from memloc.errors import StoreError
+from memloc.errors import MALFORMED, StoreError
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
 
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp"
+ASIDE = ".damaged-"
+"""In the name of an artefact that was set aside."""
 FLUSHED_ABOVE = 0.5
 """Seconds of work that are worth waiting for the disk."""
 CHECKED_AT_ONCE = 8_000_000
@@ -42,13 +46,7 @@ CHECKED_AT_ONCE = 8_000_000
 
 
 class DamagedArtefact(StoreError):
-    """A stored artefact is not there, or does not match its checksums.
-
-    Args:
-        problem: What is wrong.
-        kind: Of the artefact.
-        key: Of the artefact.
-    """
+    """A stored artefact is not there, or does not match its checksums."""
 
     def __init__(self, problem: str, kind: str, key: str) -> None:
         super().__init__(problem, remedy="run the same command again to compute it anew")
@@ -81,6 +79,8 @@ class Artefact:
 
     def table(self, name: str) -> pd.DataFrame:
         """Read a Parquet file of the artefact."""
+        import pandas as pd  # takes as long as a hundred short jobs
+
         return pd.read_parquet(self.path / name)
 
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
@@ -135,17 +135,56 @@ class Store:
         self.damaged: list[str] = []
         """What is wrong with the artefacts that `sound` found damaged."""
 
+    def folder(self, kind: str, key: str) -> Path:
+        """Where an artefact is, or would be."""
+        return self.root / kind / key
+
     def has(self, kind: str, key: str) -> bool:
         """Whether the artefact is finished."""
-        return (self._folder(kind, key) / MANIFEST).is_file()
+        return (self.folder(kind, key) / MANIFEST).is_file()
 
-    def open(self, kind: str, key: str) -> Artefact:
-        """Open a finished artefact after checking its files.
+    def has_result(self, key: str) -> bool:
+        """Whether there is a finished artefact of any kind with this key."""
+        return any(self.root.glob(f"*/{key}/{MANIFEST}"))
+
+    def keys(self, kind: str) -> list[str]:
+        """Names of everything stored under a kind, damaged things too."""
+        try:
+            return os.listdir(self.root / kind)
+        except OSError:
+            return []
+
+    def versions(self) -> dict[str, str]:
+        """Versions of the libraries that this process computes with."""
+        return library_versions()
+
+    def open(self, kind: str, key: str, largest: float = math.inf) -> Artefact:
+        """Open a finished artefact after checking it; of files beyond `largest`, only the size.
 
         Raises:
-            StoreError: If it is damaged; it is then set aside, so that running again mends it.
+            DamagedArtefact: If it is damaged; it is then set aside, so that running again mends it.
+            StoreError: If it cannot be read now (permissions, a file system that is away). That is
+                not damage: what took days to compute must not be thrown away for it.
         """
-        return self._checked(kind, key, limit=None)
+        folder = self.folder(kind, key)
+        try:
+            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            wrong = _mismatch(folder, manifest, largest)
+            if wrong is None:
+                return Artefact(folder, manifest)
+            problem = f"{wrong} does not match its checksum"
+        except MALFORMED:
+            problem = f"{MANIFEST} cannot be read"
+        except FileNotFoundError as error:
+            problem = f"{Path(str(error.filename)).name} is missing"
+        except OSError as error:
+            raise StoreError(
+                f"{str(error.filename or folder)!r} cannot be read: {error.strerror or error}",
+                remedy="mend that, then run the same command again",
+            ) from None
+        aside = self._set_aside(folder)
+        words = f"is damaged ({problem}) and was set aside as {aside}" if aside else "is gone"
+        raise DamagedArtefact(f"stored {kind} {key[:8]} {words}", kind, key)
 
     def sound(self, kind: str, key: str) -> bool:
         """Whether the artefact is finished and undamaged; a damaged one is set aside.
@@ -156,52 +195,19 @@ class Store:
         if not self.has(kind, key):
             return False
         try:
-            self._checked(kind, key, limit=CHECKED_AT_ONCE)
-        except DamagedArtefact as error:
-            self.damaged.append(error.problem)
+            self.open(kind, key, CHECKED_AT_ONCE)
+        except DamagedArtefact as damage:
+            self.damaged.append(damage.problem)
             return False
         return True
 
-    def _checked(self, kind: str, key: str, limit: int | None) -> Artefact:
-        folder = self._folder(kind, key)
-        if not folder.exists():
-            raise DamagedArtefact(f"stored {kind} {key[:8]} is gone", kind, key)
-        problem = "manifest.json cannot be read"
+    def _set_aside(self, folder: Path) -> Path | None:
+        """Give a damaged artefact another name; None if another process did it first."""
+        aside = folder.with_name(f"{folder.name}{ASIDE}{uuid.uuid4().hex[:6]}")
         try:
-            manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            sizes = manifest.get("sizes", {})
-            bad = [
-                name
-                for name, sha in manifest["files"].items()
-                if not _matches(folder / name, sha, sizes.get(name), limit)
-            ]
-            if not is_whole(manifest):
-                bad = [MANIFEST]
-            if not bad:
-                return Artefact(folder, manifest)
-            problem = f"{bad[0]} does not match its checksum"
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            pass
-        except FileNotFoundError as error:
-            problem = f"{Path(str(error.filename)).name} is missing"
-        except OSError as error:
-            # Not to be read now (permissions, a file system that is away) is not damaged: what took
-            # days to compute must not be thrown away for it.
-            raise StoreError(
-                f"{str(error.filename or folder)!r} cannot be read: {error.strerror or error}; "
-                "mend that, then run the same command again"
-            ) from None
-        aside = self._set_aside(folder)
-        raise DamagedArtefact(
-            f"stored {kind} {key[:8]} is damaged ({problem}) and was set aside as {aside}",
-            kind,
-            key,
-        )
-
-    def _set_aside(self, folder: Path) -> Path:
-        aside = folder.with_name(f"{folder.name}.damaged-{uuid.uuid4().hex[:6]}")
-        with contextlib.suppress(FileNotFoundError):  # another process did it first
             folder.rename(aside)
+        except FileNotFoundError:
+            return None
         return aside
 
     @contextlib.contextmanager
@@ -213,79 +219,78 @@ class Store:
         Raises:
             StoreError: If the disk is full or not writable.
         """
-        final = self._folder(kind, key)
-        # The name says who writes, so that leftovers of the dead can be told from work in progress.
-        owner = f"{socket.gethostname()}@{os.getpid()}"
-        temporary = self.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
         try:
-            temporary.mkdir(parents=True)
-            draft = Draft(temporary)
-            yield draft
-            files = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
-            manifest = {
-                "kind": kind,
-                "key": key,
-                "inputs": inputs,
-                "files": files,
-                "sizes": {name: (temporary / name).stat().st_size for name in files},
-                "costs": costs or {},
-                "versions": library_versions(),
-            }
-            draft.json(MANIFEST, {**manifest, "checksum": manifest_checksum(manifest)})
-            # What a crash of the machine takes away is found by its checksum and computed anew;
-            # where that would take longer than waiting for the disk, the disk is waited for.
-            lasting = (costs or {}).get("seconds", 0) > FLUSHED_ABOVE
-            for file in temporary.iterdir() if lasting else ():
-                _flush(file)
-            final.parent.mkdir(parents=True, exist_ok=True)
-            if final.exists() and not (final / MANIFEST).is_file():
-                self._set_aside(final)  # somebody deleted its manifest
-            try:
-                temporary.rename(final)
-            except OSError:
-                if not (final / MANIFEST).is_file():
-                    raise
-                # Another process finished the same artefact first: its content is equal.
-            if lasting:
-                _flush(final.parent)
+            with self.scratch() as temporary:
+                draft = Draft(temporary)
+                yield draft
+                files = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+                manifest = {
+                    "kind": kind,
+                    "key": key,
+                    "inputs": inputs,
+                    "files": files,
+                    "sizes": {name: (temporary / name).stat().st_size for name in files},
+                    "costs": costs or {},
+                    "versions": library_versions(),
+                }
+                draft.json(MANIFEST, {**manifest, "checksum": manifest_checksum(manifest)})
+                # What a crash of the machine takes away is found by its checksum and computed anew;
+                # where that would take longer than waiting for the disk, the disk is waited for.
+                lasting = (costs or {}).get("seconds", 0) > FLUSHED_ABOVE
+                for file in temporary.iterdir() if lasting else ():
+                    _flush(file)
+                self.place(temporary, kind, key)
+                if lasting:
+                    _flush(self.root / kind)
         except (OSError, SafetensorError) as error:
             raise StoreError(
                 f"cannot write to {str(self.root)!r}: {getattr(error, 'strerror', None) or error}; "
                 "free some space or choose another folder for the results"
             ) from None
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
 
-    def keys(self, kind: str) -> list[str]:
-        """Names of everything stored under a kind, damaged things too."""
+    def place(self, folder: Path, kind: str, key: str) -> bool:
+        """Move a finished folder to its name; False if the same artefact is there already."""
+        final = self.folder(kind, key)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        if final.exists() and not self.has(kind, key):
+            self._set_aside(final)  # somebody deleted its manifest
         try:
-            return os.listdir(self.root / kind)
-        except FileNotFoundError:
-            return []
+            folder.rename(final)
+        except OSError:
+            if not self.has(kind, key):
+                raise
+            return False  # another process finished it first: its content is equal
+        return True
 
-    def has_result(self, key: str) -> bool:
-        """Whether there is a finished artefact of any kind with this key."""
-        return any(self.root.glob(f"*/{key}/{MANIFEST}"))
+    def _temporary(self) -> Path:
+        """A new name; it says whose it is, to tell leftovers of the dead from work in progress."""
+        owner = f"{socket.gethostname()}@{os.getpid()}"
+        return self.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder on the disk of the store for as long as the block lasts."""
+        folder = self._temporary()
+        try:
+            folder.mkdir(parents=True)
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an artefact in one go, so that nobody ever finds half of it.
 
         It gets a name like a draft of this process, so it is swept with those if the process dies.
         """
-        owner = f"{socket.gethostname()}@{os.getpid()}"
-        aside = self.root / TEMPORARY / f"{uuid.uuid4().hex[:8]}@{owner}"
+        aside = self._temporary()
         try:
             aside.parent.mkdir(parents=True, exist_ok=True)
-            self._folder(kind, key).rename(aside)
+            self.folder(kind, key).rename(aside)
         except OSError:
             return  # another process has removed it, or nothing can be written here any more
         if aside.is_file():
             aside.unlink()
         shutil.rmtree(aside, ignore_errors=True)
-
-    def versions(self) -> dict[str, str]:
-        """Versions of the libraries that this process computes with."""
-        return library_versions()
 
     def check_writable(self) -> None:
         """Fail early, before any work, if nothing could be written.
@@ -294,28 +299,37 @@ class Store:
             StoreError: If the folder cannot be created or written.
         """
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".probe-{uuid.uuid4().hex}"
-            probe.write_bytes(b"0")
-            probe.unlink()
+            with self.scratch() as folder:
+                (folder / "probe").write_bytes(b"0")
         except OSError as error:
             raise StoreError(
-                f"cannot write to {str(self.root)!r}: {error.strerror or error}; "
-                "choose another folder for the results"
+                f"cannot write to {str(self.root)!r}: {error.strerror or error}",
+                remedy="choose another folder for the results",
             ) from None
 
-    def sweep_leftovers(self) -> None:
-        """Remove drafts whose writing process is gone (killed, or the machine went down)."""
-        for folder in (self.root / TEMPORARY).glob("*@*@*"):
-            _, _, owner = folder.name.partition("@")
-            host, _, pid = owner.rpartition("@")
-            ours = host == socket.gethostname() and pid.isdecimal()
-            if ours and is_gone(int(pid)):
-                shutil.rmtree(folder, ignore_errors=True)
-        self.locks.sweep()
+    def dead_drafts(self, give_up_after: float = math.inf) -> list[Path]:
+        """Drafts whose writing process is gone (killed, or the machine went down).
 
-    def _folder(self, kind: str, key: str) -> Path:
-        return self.root / kind / key
+        Args:
+            give_up_after: Seconds after which a draft of another machine counts as dead.
+        """
+        dead = []
+        for path in (self.root / TEMPORARY).glob("*@*@*"):
+            host, pid = path.name.split("@", 1)[1].rsplit("@", 1)
+            with contextlib.suppress(FileNotFoundError):
+                if host == socket.gethostname() and pid.isdecimal():
+                    gone = is_gone(int(pid))
+                else:
+                    gone = time.time() - path.stat().st_mtime > give_up_after
+                if gone:
+                    dead.append(path)
+        return dead
+
+    def sweep_leftovers(self) -> None:
+        """Remove what processes of this machine left when they died: drafts and locks."""
+        for folder in self.dead_drafts():
+            shutil.rmtree(folder, ignore_errors=True)
+        self.locks.sweep()
 
 
 def manifest_checksum(manifest: dict[str, Any]) -> str:
@@ -325,19 +339,19 @@ def manifest_checksum(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_whole(manifest: dict[str, Any]) -> bool:
-    """Whether nothing in a manifest has changed."""
-    if not {"checksum", "sizes"} & manifest.keys():
-        return True  # an earlier version wrote neither
-    return manifest.get("checksum") == manifest_checksum(manifest)
-
-
-def _matches(path: Path, sha: str, size: int | None, limit: int | None) -> bool:
-    if size is not None and path.stat().st_size != size:
-        return False
-    if limit is not None and size is not None and size > limit:
-        return True
-    return _sha256(path) == sha
+def _mismatch(folder: Path, manifest: dict[str, Any], largest: float) -> str | None:
+    """The first file of an artefact that is not what it was when it was written."""
+    named = folder.parent.name, folder.name
+    whole = manifest["checksum"] == manifest_checksum(manifest)
+    if not whole or (manifest["kind"], manifest["key"]) != named:
+        return MANIFEST
+    for name, checksum in manifest["files"].items():
+        size = manifest["sizes"][name]
+        if (folder / name).stat().st_size != size:
+            return str(name)
+        if size <= largest and _sha256(folder / name) != checksum:
+            return str(name)
+    return None
 
 
 def _sha256(path: Path) -> str:

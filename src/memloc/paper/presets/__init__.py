@@ -5,7 +5,8 @@ from __future__ import annotations
 from importlib.resources import files
 from pathlib import Path
 
-from memloc.engine.sweep_config import Sweep, parse_sweep, read_sweep
+from memloc.engine.complete import read_text
+from memloc.engine.sweep_config import Sweep, parse_sweep
 from memloc.errors import ConfigError, nearest
 
 
@@ -43,4 +44,4 @@ def read_experiment(name: str, data_dir: Path | None = None) -> Sweep:
         return parse_sweep(preset_text(name), name, Path.cwd(), name, data_dir)
     if not path.is_file() and not path.suffix and len(path.parts) == 1:
         preset_text(name)
-    return read_sweep(path, data_dir)
+    return parse_sweep(read_text(path), path.name, path.resolve().parent, path.stem, data_dir)

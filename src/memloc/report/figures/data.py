@@ -1,8 +1,8 @@
-"""What figures are drawn from: the runs of one group, control experiments, names and looks."""
+"""What figures are drawn from: the runs of one group, control experiments, and their looks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,23 +10,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from memloc.report.figures.looks import (
-    LONGEST,
-    TASK_NAMES,
-    Look,
-    file_names,
-    model_looks,
-    model_names,
-    model_order,
-    print_names,
-    task_looks,
-    task_order,
-    technique_looks,
-)
+from memloc.report.figures.looks import Look, model_looks, only, task_looks, technique_looks
 from memloc.results.agreement import compare_twins
 from memloc.results.control import read_controls
 from memloc.results.folders import RunFolder, find_runs, look_through
-from memloc.results.grid import Grid, read_grid
+from memloc.results.grid import Grid, read_grid, read_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +68,7 @@ class FigureData:
     @property
     def runs(self) -> dict[tuple[str, str], RunFolder]:
         """By task and model."""
-        return {} if self.grid is None else self.grid.groups[self.grid.chosen - 1].runs
+        return {} if self.grid is None else self.grid.group.runs
 
     def need_runs(self) -> Grid:
         """The grid of runs.
@@ -92,8 +80,8 @@ class FigureData:
             raise CannotDraw("there are no results of `memloc run`")
         return self.grid
 
-    def table(self, name: str, columns: Mapping[str, str], missing: str) -> pd.DataFrame:
-        """A table of all runs that have it, with task, model and layers in front.
+    def table(self, name: str, columns: Sequence[str], missing: str) -> pd.DataFrame:
+        """Columns of a table, of all runs that have it, with task, model and layers.
 
         A column `model` of the table itself (which state of the model) is called `state`.
 
@@ -103,17 +91,20 @@ class FigureData:
         """
         self.need_runs()
         if name not in self._tables:
-            parts = []
-            for (task, model), run in self.runs.items():
-                rows = run.table(name, columns)
-                if rows is not None and len(rows):
-                    rows = rows.rename(columns={"model": "state"})
-                    parts.append(rows.assign(task=task, model=model, layers=run.n_layers))
-            self._tables[name] = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
+            self._tables[name] = read_tables(self.runs, name, columns)
         table = self._tables[name]
         if table.empty:
             raise CannotDraw(missing)
         return table
+
+    def per_model(
+        self, table: pd.DataFrame, draw: Callable[[str, pd.DataFrame], tuple[Figure, str]]
+    ) -> list[Picture]:
+        """A picture of each model in the table, drawn with a caption from its rows."""
+        return [
+            Picture(model, *draw(model, table[table["model"] == model]))
+            for model in only(self.models, table["model"])
+        ]
 
     @cached_property
     def depths(self) -> dict[str, int]:
@@ -125,70 +116,33 @@ class FigureData:
         return found
 
     @cached_property
-    def models(self) -> list[str]:
-        """Models, in the order in which they are shown."""
-        return model_order(self.depths)
-
-    @cached_property
-    def tasks(self) -> list[str]:
-        """Tasks of runs and of control experiments, in the order in which they are shown."""
-        names = {task for task, _ in self.runs}
-        for table in self.control.values():
-            names |= set(table["task"].unique())
-        return task_order(names)
-
-    def tasks_of(self, model: str) -> list[str]:
-        """Tasks with runs of this model."""
-        return [task for task in self.tasks if (task, model) in self.runs]
+    def models(self) -> dict[str, Look]:
+        """Models of runs and of control experiments, in the order in which they are shown."""
+        return model_looks(self.depths)
 
     @property
-    def run_models(self) -> list[str]:
-        """Models with runs, in the order in which they are shown."""
-        with_runs = {model for _, model in self.runs}
-        return [model for model in self.models if model in with_runs]
+    def run_models(self) -> dict[str, Look]:
+        """Models with runs."""
+        return only(self.models, (model for _, model in self.runs))
 
     @cached_property
-    def task_names(self) -> dict[str, str]:
-        """As printed."""
-        return print_names(self.tasks, TASK_NAMES, LONGEST)
+    def tasks(self) -> dict[str, Look]:
+        """Tasks of runs and of control experiments, in the order in which they are shown."""
+        names = {task for task, _ in self.runs}
+        return task_looks(names.union(*(table["task"] for table in self.control.values())))
 
     @cached_property
-    def model_names(self) -> dict[str, str]:
-        """As printed."""
-        return model_names(self.models)
-
-    @cached_property
-    def file_names(self) -> dict[str, str]:
-        """Of models, as parts of file names."""
-        return file_names(self.models)
-
-    @cached_property
-    def task_looks(self) -> dict[str, Look]:
-        """Colours and markers of tasks."""
-        return task_looks(self.tasks)
-
-    @cached_property
-    def model_looks(self) -> dict[str, Look]:
-        """Colours and markers of models."""
-        return model_looks(self.models)
-
-    @cached_property
-    def technique_looks(self) -> dict[str, Look]:
-        """Colours and markers of techniques."""
-        names = set() if self.grid is None else set(self.grid.techniques)
+    def techniques(self) -> dict[str, Look]:
+        """Techniques of runs and of control experiments."""
+        names = [] if self.grid is None else self.grid.techniques
         if "accuracy" in self.control:
-            names |= set(self.control["accuracy"]["technique"].unique())
+            names = [*names, *self.control["accuracy"]["technique"].unique()]
         return technique_looks(names)
 
     @property
     def same_depth(self) -> bool:
         """Whether all models with runs have as many layers, so that layers can be compared."""
         return len({self.depths[model] for model in self.run_models}) == 1
-
-    @property
-    def height_words(self) -> str:
-        """What centres of gravity of all models are measured in, as a label of an axis."""
-        return "M-CoG (layer)" if self.same_depth else "M-CoG (share of depth)"
 
     def seeds_words(self, bars: str = "Error bars") -> str:
         """What error bars over seeds mean, if there are several seeds."""
@@ -210,13 +164,11 @@ def read_figure_data(folder: Path, group: int | None = None) -> FigureData:
     found = look_through(folder)
     if not found.runs and not found.controls:
         find_runs(folder)  # complains
-    control = read_controls(found.controls)
     grid = read_grid(folder, group) if found.runs else None
     twins = None if grid is None else compare_twins(grid.groups, grid.chosen)
-    tables = {} if control is None else vars(control)
     return FigureData(
         folder,
         grid,
-        {name: table for name, table in tables.items() if len(table)},
+        read_controls(found.controls),
         None if twins is None else twins.points,
     )

@@ -1,4 +1,4 @@
-"""The same name, colour and marker for a task, a technique or a model in every figure.
+"""One look (name, colour, marker) for a task, a technique or a model, the same in every figure.
 
 Tasks of one category share a hue, so that categories are told apart first and tasks by their marker
 and shade. All colours were chosen from, or between, those of Okabe and Ito, which people with
@@ -7,14 +7,15 @@ colour-blindness can tell apart.
 
 from __future__ import annotations
 
-import re
 import zlib
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain, count
 
 from memloc.data.load import named_tasks
 from memloc.techniques import installed
+from memloc.text import one_line, shortened
 
 OTHER = "other"
 CATEGORIES = {
@@ -26,65 +27,60 @@ CATEGORIES = {
 }
 """Categories of tasks, in the paper's order, and as they are printed."""
 
-MODEL_MARKERS = "osD^vPXhd*"
-MODEL_COLOURS = ("#000000", "#56B4E9", "#D55E00", "#8A8A8A", "#009E73", "#CC79A7")
 CLASS_A, CLASS_B, NOISY = "#0072B2", "#E69F00", "#000000"
 """New class, old class, and the noisy examples on their way between them."""
 GREY = "#777777"
+LONGEST = 16
+"""Letters of a name that every figure has room for."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How something is drawn."""
+    """How something is called and drawn."""
 
+    name: str
     colour: str
     marker: str
 
 
-LONGEST = 16
-"""Letters of a name that every figure has room for."""
-TASK_NAMES = {
-    **{"wic": "WiC", "rte": "RTE", "mrpc": "MRPC", "cola": "CoLA", "boolq": "BoolQ"},
-    **{"sst2": "SST-2", "sst5": "SST-5", "emotion": "Emotion", "implicithate": "ImplicitHate"},
-    **{"stormfront": "Stormfront", "reuters": "Reuters", "trec": "TREC"},
+TASKS = {
+    "wic": Look("WiC", "#08306B", "o"),
+    "rte": Look("RTE", "#2171B5", "X"),
+    "mrpc": Look("MRPC", "#4FA3D9", "s"),
+    "cola": Look("CoLA", "#1D4E9E", "h"),
+    "boolq": Look("BoolQ", "#8CC4EA", "D"),
+    "entailment": Look("entailment", "#0B4A8F", "P"),
+    "acceptability": Look("acceptability", "#56B4E9", "v"),
+    "sst2": Look("SST-2", "#A63603", "d"),
+    "sst5": Look("SST-5", "#E6550D", "^"),
+    "emotion": Look("Emotion", "#F5A623", "p"),
+    "reviews": Look("reviews", "#D55E00", "<"),
+    "implicithate": Look("ImplicitHate", "#8E2A8B", "v"),
+    "stormfront": Look("Stormfront", "#D982B5", "H"),
+    "reuters": Look("Reuters", "#00563F", "8"),
+    "trec": Look("TREC", "#10A37F", "*"),
+    "questions": Look("questions", "#006D4F", "s"),
+    "topics": Look("topics", "#4DBF94", "^"),
 }
-MODEL_NAMES = {
+"""Known tasks, in the order in which they are shown."""
+MODELS = {
     **{"bert-base-cased": "BERT", "opt-125m": "OPT", "gpt-neo-125m": "GPT-N"},
     **{"pythia-160m": "Pythia", "pythia-160m-deduped": "Pythia", "opt-1.3b": "OPT-1.3B"},
 }
 """Short names of known models, as the paper has them and in its order."""
-
-_KNOWN = {
-    "wic": Look("#08306B", "o"),
-    "rte": Look("#2171B5", "X"),
-    "mrpc": Look("#4FA3D9", "s"),
-    "cola": Look("#1D4E9E", "h"),
-    "boolq": Look("#8CC4EA", "D"),
-    "entailment": Look("#0B4A8F", "P"),
-    "acceptability": Look("#56B4E9", "v"),
-    "sst2": Look("#A63603", "d"),
-    "sst5": Look("#E6550D", "^"),
-    "emotion": Look("#F5A623", "p"),
-    "reviews": Look("#D55E00", "<"),
-    "implicithate": Look("#8E2A8B", "v"),
-    "stormfront": Look("#D982B5", "H"),
-    "reuters": Look("#00563F", "8"),
-    "trec": Look("#10A37F", "*"),
-    "questions": Look("#006D4F", "s"),
-    "topics": Look("#4DBF94", "^"),
-}
+MODEL_COLOURS = ("#000000", "#56B4E9", "#D55E00", "#8A8A8A", "#009E73", "#CC79A7")
+MODEL_MARKERS = "osD^vPXhd*"
 _TOL = (
     *("#332288", "#CC6677", "#44AA99", "#DDCC77", "#882255", "#88CCEE", "#117733", "#AA4499"),
     *("#999933", "#555555"),
 )
-"""The muted colours of Paul Tol, for what has no category."""
+"""The muted colours of Paul Tol, for what has no colour of its own."""
 _FURTHER = [
-    Look(colour, "oD^sv*PXdph<"[(place + turn) % 12])
+    ("oD^sv*PXdph<"[(place + turn) % 12], colour)
     for turn in range(12)
     for place, colour in enumerate(_TOL)
 ]
 """Neighbours differ in colour and in marker."""
-_FURTHER_TECHNIQUES = [Look(c, m) for m in "dp*8<>" for c in ("#7A5C00", "#332288", "#882255")]
 
 
 @cache
@@ -94,57 +90,89 @@ def category(task: str) -> str:
     return known.category if known is not None and known.category in CATEGORIES else OTHER
 
 
-def task_order(tasks: Iterable[str]) -> list[str]:
-    """By category and in the paper's order, then by name."""
-    places = list(CATEGORIES)
-    known = list(_KNOWN)
-
-    def place(task: str) -> tuple[int, int, str]:
-        rank = known.index(task) if task in _KNOWN else len(known)
-        return places.index(category(task)), rank, task
-
-    return sorted(set(tasks), key=place)
+def short_name(model: str) -> str | None:
+    """The short name of a known model; None for others."""
+    return MODELS.get(model.lower())
 
 
 def task_looks(tasks: Iterable[str]) -> dict[str, Look]:
-    """How each task is drawn; no two alike as long as there are looks left."""
-    names = sorted(set(tasks))
-    unknown = [task for task in names if task not in _KNOWN]
-    return {task: _KNOWN[task] for task in names if task in _KNOWN} | _spread(unknown, _FURTHER)
+    """By category and in the paper's order, then by name."""
+    categories, known = list(CATEGORIES), list(TASKS)
+
+    def place(task: str) -> tuple[int, int, str]:
+        rank = known.index(task) if task in TASKS else len(known)
+        return categories.index(category(task)), rank, task
+
+    names = sorted(set(tasks), key=place)
+    further = _further(task for task in names if task not in TASKS)
+    return _told_apart({task: TASKS.get(task) or further[task] for task in names})
 
 
 def technique_looks(techniques: Iterable[str]) -> dict[str, Look]:
-    """How each technique is drawn, also those of other packages."""
-    found: dict[str, Look] = {}
-    names = sorted(set(techniques))
-    looks = _spread(names, _FURTHER_TECHNIQUES)
+    """In the given order, also those of other packages."""
+    names = list(dict.fromkeys(techniques))
+    found = _further(names)
     for name in names:
         known = installed(name)
         if known is not None and known.colour is not None:
-            found[name] = Look(known.colour, known.marker or looks[name].marker)
-    return found | _spread([n for n in names if n not in found], _FURTHER_TECHNIQUES)
+            marker = known.marker or found[name].marker
+            found[name] = replace(found[name], colour=known.colour, marker=marker)
+    return _told_apart({name: found[name] for name in names})
 
 
-def model_looks(models: Iterable[str]) -> dict[str, Look]:
-    """How each of the given models is drawn, in their order."""
-    return {
+def model_looks(depths: Mapping[str, int]) -> dict[str, Look]:
+    """Shallow models first, then the known ones in their order, then by name."""
+    known = list(dict.fromkeys(MODELS.values()))
+
+    def place(model: str) -> tuple[int, int, str]:
+        name = short_name(model)
+        return depths[model], known.index(name) if name in known else len(known), model
+
+    looks = {
         model: Look(
-            MODEL_COLOURS[place % len(MODEL_COLOURS)], MODEL_MARKERS[place % len(MODEL_MARKERS)]
+            short_name(model) or print_name(model),
+            MODEL_COLOURS[number % len(MODEL_COLOURS)],
+            MODEL_MARKERS[number % len(MODEL_MARKERS)],
         )
-        for place, model in enumerate(models)
+        for number, model in enumerate(sorted(depths, key=place))
     }
+    return _told_apart(looks)
 
 
-def _spread(names: list[str], looks: list[Look]) -> dict[str, Look]:
-    """A look by name, so that it stays when other tasks come; the next one if it is taken."""
+def only(looks: Mapping[str, Look], names: Iterable[str]) -> dict[str, Look]:
+    """The looks of these names, in their order."""
+    wanted = set(names)
+    return {name: look for name, look in looks.items() if name in wanted}
+
+
+def print_name(name: str) -> str:
+    """Short and printable; matplotlib leaves names that begin with _ out of legends."""
+    return shortened(one_line(name).lstrip("_") or "?", LONGEST)
+
+
+def _told_apart(looks: Mapping[str, Look]) -> dict[str, Look]:
+    """With another name, or a number, where two names are the same in print."""
     found: dict[str, Look] = {}
-    for name in names:
-        start = zlib.crc32(name.encode()) % len(looks)
-        order = [looks[(start + step) % len(looks)] for step in range(len(looks))]
-        colours = {look.colour for look in found.values()}
-        free = [look for look in order if look not in found.values()]
-        new_colour = [look for look in free if look.colour not in colours]
-        found[name] = [*new_colour, *free, *order][0]
+    for name, look in looks.items():
+        taken = {one.name for one in found.values()}
+        numbered = (f"{shortened(print_name(name), LONGEST - 3)} {n}" for n in count(2))
+        names = chain((look.name, print_name(name)), numbered)
+        found[name] = replace(look, name=next(one for one in names if one not in taken))
+    return found
+
+
+def _further(names: Iterable[str]) -> dict[str, Look]:
+    """A look by name, so that it stays when others come; the next one if it is taken."""
+    found: dict[str, Look] = {}
+    for name in sorted(names):
+        start = zlib.crc32(name.encode()) % len(_FURTHER)
+        order = [
+            Look(print_name(name), colour, marker)
+            for marker, colour in _FURTHER[start:] + _FURTHER[:start]
+        ]
+        taken = {(look.colour, look.marker) for look in found.values()}
+        free = (look for look in order if (look.colour, look.marker) not in taken)
+        found[name] = next(free, order[0])
     return found
 
 
@@ -152,63 +180,3 @@ def lighter(colour: str, share: float = 0.55) -> str:
     """A tint of a colour."""
     parts = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02X}" for part in parts)
-
-
-def short_name(model: str) -> str | None:
-    """The short name of a known model; None for others."""
-    return MODEL_NAMES.get(model.lower())
-
-
-def print_names(names: Iterable[str], known: dict[str, str], longest: int) -> dict[str, str]:
-    """Short names, different for different things."""
-    found: dict[str, str] = {}
-    for name in names:
-        short = known.get(name) or shorten(name, longest)
-        number = 2
-        while short in found.values():
-            end = f"~{number}"
-            short = shorten(name, longest - len(end)) + end
-            number += 1
-        found[name] = short
-    return found
-
-
-def shorten(name: str, longest: int) -> str:
-    """Without what cannot be printed, and cut in the middle: ends tell names apart."""
-    clean = " ".join("".join(c if c.isprintable() else " " for c in name).split()) or "?"
-    if len(clean) > longest:
-        tail = (longest - 1) // 2
-        clean = f"{clean[: longest - 1 - tail]}…{clean[-tail:]}"
-    # matplotlib leaves names that begin like this out of legends.
-    return f"\u200a{clean}" if clean.startswith("_") else clean
-
-
-def model_names(models: Iterable[str]) -> dict[str, str]:
-    """The short name of a known model, or the name made short."""
-    models = list(models)
-    known = {model: short_name(model) or "" for model in models}
-    return print_names(models, known, LONGEST)
-
-
-def model_order(depths: dict[str, int]) -> list[str]:
-    """Shallow models first, then the known ones in their order, then by name."""
-    known = list(dict.fromkeys(MODEL_NAMES.values()))
-
-    def place(model: str) -> tuple[int, int, str]:
-        name = short_name(model)
-        rank = known.index(name) if name in known else len(known)
-        return depths[model], rank, model
-
-    return sorted(depths, key=place)
-
-
-def file_names(names: Iterable[str]) -> dict[str, str]:
-    """Parts of file names that every system can store, different for different things."""
-    found: dict[str, str] = {}
-    for name in names:
-        plain = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")[:50] or "x"
-        unique, number = plain, 2
-        while unique.lower() in {other.lower() for other in found.values()}:
-            unique, number = f"{plain}-{number}", number + 1
-        found[name] = unique
-    return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 import io
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import as_file, files
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import matplotlib
 import matplotlib.style
@@ -26,19 +26,19 @@ SINGLE, DOUBLE = 3.25, 6.75
 """Widths of one and of two columns, in inches."""
 TALLEST = 9.0
 """Height of a page's text, in inches."""
-FORMATS = ("pdf", "svg", "png")
 _METADATA: dict[str, dict[str, str | None]] = {
     "pdf": {"Creator": "memloc", "Producer": None, "CreationDate": None},
     "svg": {"Creator": "memloc", "Date": None},
     "png": {"Software": "memloc"},
 }
 """Without dates, and without the version of matplotlib."""
-LINE = 0.135
-"""Height of a line of a legend, in inches."""
+LINE, LETTER = 0.14, 0.055
+"""Height of a line of a legend, and width of a letter, in inches."""
 SCALES = {"*": 1.7, "X": 1.2, "P": 1.2, "d": 1.2, "D": 0.85, "s": 0.9, "p": 1.15, "h": 1.1}
 """Markers of the same size look differently large."""
-LETTER = 0.052
-"""Width of a letter of a legend, in inches."""
+
+Key = TypeVar("Key")
+Share = Literal["none", "all", "row", "col"]
 
 
 @contextmanager
@@ -52,11 +52,6 @@ def memloc_style() -> Iterator[None]:
             yield
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """A figure of exactly this size whose parts are placed so that nothing overlaps."""
-    return Figure(figsize=(width, min(height, TALLEST)), layout="constrained")
-
-
 def rendered(figure: Figure, kind: str) -> bytes:
     """The content of a file with this figure."""
     if figure.get_layout_engine() is not None:
@@ -68,96 +63,102 @@ def rendered(figure: Figure, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def panel_rows(
-    count: int,
-    most: int,
-    height: float,
-    legend: Sequence[str] = (),
-    aspect: float | None = None,
-    share: bool = True,
-) -> tuple[Figure, list[Axes], int]:
-    """As many panels as asked for, side by side and below each other.
+def panel_grid(
+    layout: Sequence[Sequence[Key]],
+    draw: Callable[[Axes, Key], None],
+    height: float | None,
+    *,
+    title: Callable[[Key], str] = lambda _: "",
+    x: str = "",
+    y: Callable[[Key], str] = lambda _: "",
+    legend: Sequence[Any] = (),
+    width: float | None = None,
+    sharex: Share = "all",
+    sharey: Share = "all",
+    width_ratios: Sequence[float] | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """A figure of panels in rows, with a legend of all of them below.
 
     Args:
-        count: Panels.
-        most: Side by side in the width of two columns; half as many fit one column.
-        height: Of a row, in inches.
-        legend: What stands in the legend below the panels.
-        aspect: If set, the height of a panel for its width, instead of `height`.
-        share: Whether all panels have the same axes.
+        layout: The keys of the panels, row by row; the last row may be shorter.
+        draw: Draws the panel of a key.
+        height: Of a row, in inches; None for square panels.
+        title: Of the panel of a key; left out where the panel above has the same.
+        x: Label of the axes across, at the lowest panels.
+        y: Label of the axes up, by the first key of a row.
+        legend: Its entries.
+        width: Of the figure, in inches; by default one column for one or two panels.
+        sharex: Which panels have the same numbers across.
+        sharey: Which panels have the same numbers up.
+        width_ratios: Of the panels of a row.
 
     Returns:
-        The figure, its panels, and how many are side by side.
+        The figure and its panels, row by row.
     """
-    width = SINGLE if count <= math.ceil(most / 2) and count <= 2 else DOUBLE
-    columns = min(count, most if width == DOUBLE else max(1, most // 2))
-    rows = math.ceil(count / columns)
-    if rows > 1:  # as even as possible
-        columns = math.ceil(count / rows)
-    if aspect is not None:
-        height = (width - 0.5) / columns * aspect + 0.22
-    if rows == 1 and count <= 2:
-        height *= 1.2  # a panel that is alone may be larger
-    figure = new_figure(width, rows * height + legend_height(legend, width) + 0.15)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share)
-    panels = list(grid.flat)
-    for unused in panels[count:]:
-        unused.remove()
-    if share:  # the lowest panel of a column has the numbers, also above a gap
-        for place in range(count):
-            if place + columns >= count:
-                panels[place].tick_params(labelbottom=True)
-    return figure, panels[:count], columns
+    columns = max(map(len, layout))
+    width = width or (SINGLE if columns <= 2 else DOUBLE)
+    height = height or (width - 0.5) / columns + 0.25
+    words = [str(entry.get_label()) for entry in legend]
+    beside = max(1, int(width / (max(map(len, words), default=0) * LETTER + 0.42)))
+    below = LINE * (math.ceil(len(words) / beside) + 0.5) if words else 0.0
+    tall = min(TALLEST, len(layout) * height + below + 0.15)
+    figure = Figure(figsize=(width, tall), layout="constrained")
+    grid = figure.subplots(
+        len(layout), columns, squeeze=False, sharex=sharex, sharey=sharey, width_ratios=width_ratios
+    )
+    longest = max(len(line) for row in layout for key in row for line in title(key).split("\n"))
+    size = max(4.0, min(7.5, 115 * (width - 0.5) / columns / max(longest, 1)))
+    for number, row in enumerate(layout):
+        for unused in grid[number, len(row) :]:
+            unused.remove()
+        for column, key in enumerate(row):
+            panel = grid[number, column]
+            draw(panel, key)
+            if not number or title(layout[number - 1][column]) != title(key):
+                panel.set_title(title(key), fontsize=size, parse_math="$" in title(key))
+            if column == 0 and y(key):
+                letters = max(map(len, y(key).split("\n")))
+                panel.set_ylabel(y(key), fontsize=min(7.0, 105 * tall / len(layout) / letters))
+            if number + 1 == len(layout) or column >= len(layout[number + 1]):
+                panel.tick_params(labelbottom=True)
+                if x:
+                    panel.set_xlabel(x)
+    if legend:
+        figure.legend(handles=legend, loc="outside lower center", ncols=min(beside, len(legend)))
+    return figure, [grid[i, j] for i, row in enumerate(layout) for j in range(len(row))]
 
 
-def name_panel(panel: Axes, name: str, columns: int) -> None:
-    """A title that is not wider than its panel."""
-    figure = panel.get_figure(root=True)
-    assert figure is not None
-    inches = (figure.get_figwidth() - 0.5) / columns - 0.08
-    panel.set_title(name, fontsize=fitting(name, inches, 7.5))
-
-
-def slant(panel: Axes, names: Sequence[str], inches: float) -> None:
-    """Names below an axis at 0, 1, …; at an angle if they would not fit side by side."""
-    panel.set_xticks(range(len(names)), list(names))
-    if max(len(name) for name in names) * 0.06 > inches / len(names):
-        for label in panel.get_xticklabels():
-            label.set(rotation=20, ha="right", rotation_mode="anchor")
+def in_rows(keys: Iterable[Key], most: int) -> list[list[Key]]:
+    """Keys in rows of at most so many, as even as possible."""
+    keys = list(keys)
+    side_by_side = math.ceil(len(keys) / math.ceil(len(keys) / most))
+    return [keys[start : start + side_by_side] for start in range(0, len(keys), side_by_side)]
 
 
 def layer_ticks(n_layers: int, most: int = 6) -> list[int]:
-    """Some layers: the first, the last, and round numbers between them."""
-    even = [step for step in range(1, n_layers // 2 + 1) if n_layers % step == 0]
-    for step in (*even, *range(2, n_layers)):
-        ticks = sorted({1, *range(step, n_layers - step // 2, step), n_layers})
-        if len(ticks) <= most:
-            return ticks
-    return sorted({1, n_layers})
+    """The first layer, and further ones at even steps."""
+    step = math.ceil(n_layers / most)
+    return sorted({1, *range(step, n_layers + 1, step)})
 
 
-def layer_axis(panel: Axes, n_layers: int, most: int = 6, label: bool = True) -> None:
+def layer_axis(panel: Axes, n_layers: int, most: int = 6) -> None:
     """Layers 1..L from left to right."""
     panel.set_xticks(layer_ticks(n_layers, most))
     panel.set_xlim(1 - 0.03 * n_layers, n_layers + 0.03 * n_layers)
-    if label:
-        panel.set_xlabel("layer")
 
 
-def outer_labels(panels: Sequence[Axes], columns: int, x: str | None, y: str | None) -> None:
-    """Labels of axes where they are not repeated: at the left and at the bottom."""
-    for place, panel in enumerate(panels):
-        if x is not None and place + columns >= len(panels):
-            panel.set_xlabel(x)
-        if y is not None and place % columns == 0:
-            panel.set_ylabel(y)
+def name_ticks(panel: Axes, names: Sequence[str]) -> None:
+    """Names below an axis, at 0, 1 and so on."""
+    panel.set_xticks(range(len(names)), names, rotation=30, ha="right", rotation_mode="anchor")
+    panel.set_xlim(-0.6, len(names) - 0.4)
+    panel.grid(False, axis="x")
 
 
-def handles(looks: Mapping[str, Look], names: Mapping[str, str], line: bool) -> list[Line2D]:
-    """Entries of a legend, in the order of `names`."""
+def handles(looks: Iterable[Look], line: bool) -> list[Line2D]:
+    """Entries of a legend."""
     return [
-        Line2D([], [], linestyle="-" if line else "", label=printed, **marks(looks[name], 4))
-        for name, printed in names.items()
+        Line2D([], [], linestyle="-" if line else "", label=look.name, **marks(look, 4))
+        for look in looks
     ]
 
 
@@ -172,86 +173,12 @@ def marks(look: Look, size: float = 3.4) -> dict[str, Any]:
     }
 
 
-def fitting(text: str, inches: float, size: float = 7.0) -> float:
-    """The size of letters with which a text is not longer than this."""
-    return max(4.0, min(size, inches * 72 / (0.62 * max(len(text), 1))))
-
-
-def legend_columns(labels: Iterable[str], width: float, handle: float = 0.38) -> int:
-    """How many entries fit side by side."""
-    widest = max((len(label) for label in labels), default=1) * LETTER + handle
-    return max(1, int(width / widest))
-
-
-def legend_height(labels: Sequence[str], width: float) -> float:
-    """What a legend below the panels takes, in inches."""
-    return (
-        0.0 if not labels else (math.ceil(len(labels) / legend_columns(labels, width)) + 0.5) * LINE
-    )
-
-
-def legend_below(figure: Figure, entries: Sequence[Any]) -> None:
-    """A legend of all panels below them."""
-    figure.legend(loc="outside lower center", **in_rows(entries, figure.get_figwidth()))
-
-
-def in_rows(entries: Sequence[Any], width: float) -> dict[str, Any]:
-    """Entries of a legend of this width, as even as possible and read from left to right."""
-    labels = [str(entry.get_label()) for entry in entries]
-    columns = min(len(entries), legend_columns(labels, width))
-    columns = math.ceil(len(entries) / math.ceil(len(entries) / columns))
-    ordered = [entries[place] for place in _by_rows(len(entries), columns)]
-    return {"handles": ordered, "ncols": columns}
-
-
-def _by_rows(count: int, columns: int) -> list[int]:
-    """The order in which matplotlib, which fills columns, is to be given entries to fill rows."""
-    rows = math.ceil(count / columns)
-    full = count - (rows - 1) * columns  # columns that have an entry in the last row
-    return [
-        row * columns + column
-        for column in range(columns)
-        for row in range(rows if column < full else rows - 1)
-    ]
-
-
-def mean_and_spread(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the first axis and standard deviation; NaN if there are fewer than two."""
-    values = np.asarray(values, dtype=float)
-    mean = values.mean(axis=0)
-    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(mean.shape, np.nan)
-    return mean, spread
-
-
-def letters(panels: Sequence[Axes], titles: Sequence[str]) -> None:
-    """Titles with (a), (b), …, so that a caption can refer to panels."""
-    for letter, panel, title in zip("abcdefghijkl", panels, titles, strict=False):
-        panel.set_title(f"({letter}) {title}", loc="left", parse_math="$" in title)
-
-
 def dot(
-    panel: Axes,
-    across: Any,
-    up: Any,
-    look: Look,
-    size: float = 4,
-    spread: tuple[Any, Any] = (None, None),
-    bar: float = 0.5,
+    panel: Axes, x: Any, y: Any, look: Look, across: Any = np.nan, up: Any = np.nan, size: float = 4
 ) -> None:
-    """One marker, or several, with error bars across and up (None, or all NaN: without)."""
-    bars = [None if _unknown(one) else np.nan_to_num(one) for one in spread]
-    panel.errorbar(
-        *(across, up), xerr=bars[0], yerr=bars[1], linestyle="", elinewidth=bar, **marks(look, size)
-    )
-
-
-def _unknown(spread: Any) -> bool:
-    return spread is None or bool(np.isnan(spread).all())
-
-
-def deviation(values: np.ndarray) -> float | None:
-    """The standard deviation; None if there are fewer than two."""
-    return float(values.std(ddof=1)) if len(values) > 1 else None
+    """One marker, or several, with error bars across and up (NaN: without)."""
+    bars = {"xerr": np.nan_to_num(across), "yerr": np.nan_to_num(up)}
+    panel.errorbar(x, y, **bars, linestyle="", elinewidth=0.6, **marks(look, size))
 
 
 def diagonal(panel: Axes, low: float, high: float) -> None:
@@ -273,16 +200,19 @@ def draw_cells(panel: Axes, values: np.ndarray, first: float) -> Any:
     up = np.arange(values.shape[0] + 1) + 0.5
     cells = np.ma.masked_invalid(values)
     image = panel.pcolormesh(across, up, cells, cmap="YlGnBu", vmin=0, vmax=1)
-    image.set_edgecolor("face")  # no hairlines between cells in viewers of PDF files
-    image.set_linewidth(0.1)
+    image.set(edgecolor="face", linewidth=0.1)  # no hairlines between cells in viewers of PDF files
     panel.grid(False)
-    for spine in panel.spines.values():
-        spine.set_visible(True)
     return image
 
 
-def colour_bar(figure: Figure, image: Any, panels: Iterable[Axes], words: str, **form: Any) -> None:
+def write_in(panel: Axes, words: str) -> None:
+    """Words in the middle of a panel that has nothing to show."""
+    style: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555"}
+    panel.text(0.5, 0.5, words, transform=panel.transAxes, **style)
+
+
+def colour_bar(figure: Figure, image: Any, panels: Iterable[Axes], words: str) -> None:
     """What colours mean, at the right."""
-    bar = figure.colorbar(image, ax=list(panels), **form)
+    bar = figure.colorbar(image, ax=list(panels), shrink=0.7, aspect=25, pad=0.015)
     bar.set_label(words)
     bar.outline.set_visible(False)

@@ -8,10 +8,12 @@ A module brings a figure with the decorator `figure`. Packages make such modules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from itertools import chain, count
 from pathlib import Path
 
 from memloc import techniques
@@ -23,9 +25,9 @@ GROUP = "memloc.figures"
 OWN_FIGURES = (
     EntryPoint("results", "memloc.report.figures.results", GROUP),
     EntryPoint("paper", "memloc.paper.figures", GROUP),
+    EntryPoint("tables", "memloc.paper.printed_tables", GROUP),
 )
 """Those that come with memloc, also where no metadata of it are installed."""
-CAPTIONS = "captions.md"
 
 Drawn = Sequence[Picture] | PrintedTable
 """Several pictures, such as one per model, or one table."""
@@ -112,16 +114,17 @@ def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
     Raises:
         MemlocError: If there is no figure of such a name.
     """
+    everything = figures()
     if names is None:
-        return figures()
-    known = {name: entry for entry in figures() for name in entry.names}
+        return everything
+    known = {name: entry for entry in everything for name in entry.names}
     for name in names:
         if name.lower() not in known:
-            all_of_them = f"choose one of: {', '.join(entry.name for entry in figures())}"
+            all_of_them = f"choose one of: {', '.join(entry.name for entry in everything)}"
             remedy = nearest(name, known) or all_of_them
             raise MemlocError(f"there is no figure {name!r}", remedy=remedy)
     wanted = {known[name.lower()].name for name in names}
-    return tuple(entry for entry in figures() if entry.name in wanted)
+    return tuple(entry for entry in everything if entry.name in wanted)
 
 
 @dataclass(frozen=True)
@@ -148,10 +151,7 @@ def write_figures(
         StoreError: If the folder cannot be written.
         ResultsError: If a table is damaged.
     """
-    done, captions = [], ["# Captions\n"]
-    part = None if data.grid is None else data.grid.part
-    if part:
-        captions[0] += f"\nOf all runs: only the {part} of layers were looked at.\n"
+    done, captions = [], []
     with memloc_style():
         for entry in entries:
             try:
@@ -160,19 +160,28 @@ def write_figures(
                 done.append(Written(entry, (), str(reason)))
                 continue
             files: dict[str, bytes] = {}
+            taken: set[str] = set()
             if isinstance(drawn, PrintedTable):
-                files |= {f"{entry.name}.tex": drawn.latex.encode()}
-                files |= {f"{entry.name}.md": drawn.markdown.encode()}
+                files[f"{entry.name}.tex"] = drawn.latex.encode()
+                files[f"{entry.name}.md"] = drawn.markdown.encode()
                 captions.append(f"**{entry.name}**: {drawn.caption}\n")
-            else:
-                for picture in drawn:
-                    stem = f"{entry.name}-{picture.suffix}" if picture.suffix else entry.name
-                    files |= {f"{stem}.{kind}": rendered(picture.figure, kind) for kind in formats}
-                    captions.append(f"**{stem}**: {picture.caption}\n")
+                drawn = ()
+            for picture in drawn:
+                suffix = re.sub(r"[^A-Za-z0-9._-]+", "-", picture.suffix).strip("-.")
+                plain = f"{entry.name}-{suffix}" if suffix else entry.name
+                # Models `a b` and `a-b` have files of their own, also where case does not matter.
+                stems = chain((plain,), (f"{plain}-{number}" for number in count(2)))
+                stem = next(one for one in stems if one.lower() not in taken)
+                taken.add(stem.lower())
+                files |= {f"{stem}.{kind}": rendered(picture.figure, kind) for kind in formats}
+                captions.append(f"**{stem}**: {picture.caption}\n")
             _write(out, files)
             done.append(Written(entry, tuple(files)))
-    if len(captions) > 1:
-        _write(out, {CAPTIONS: "\n".join(captions).encode()})
+    if captions:
+        part = None if data.grid is None else data.grid.part
+        about = f"Of all runs: only the {part} of layers were looked at.\n" if part else None
+        lines = filter(None, ("# Captions\n", about, *captions))
+        _write(out, {"captions.md": "\n".join(lines).encode()})
     return done
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,31 +12,25 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
-from memloc.report.figures.looks import CLASS_A, CLASS_B, GREY, NOISY, Look
+from memloc.report.figures.looks import CLASS_A, CLASS_B, GREY, NOISY, Look, only
 from memloc.report.figures.panels import (
-    DOUBLE,
-    SINGLE,
+    Share,
     colour_bar,
     diagonal,
     draw_cells,
-    fitting,
     handles,
+    in_rows,
     layer_axis,
     layer_ticks,
-    legend_below,
     marks,
-    mean_and_spread,
-    name_panel,
-    new_figure,
-    outer_labels,
-    panel_rows,
+    panel_grid,
+    write_in,
 )
 from memloc.report.figures.registry import figure
 from memloc.results.summary import CENTRES
 from memloc.tables import NEARLY_ALL
 from memloc.techniques.base import LayerCurves
 
-SIDE_BY_SIDE = 6
 LINE = "#D55E00"
 EVENT = "#CC3311"
 LIMITS = (-0.75, 1.75)
@@ -52,172 +45,101 @@ def by_task(
     data: FigureData,
     table: pd.DataFrame,
     draw: Callable[[Axes, pd.DataFrame], None],
-    entries: Sequence[Line2D],
     caption: str,
     labels: tuple[str, str],
-    height: float = 1.25,
-    finish: Callable[[list[Axes]], None] | None = None,
-    aspect: float | None = None,
+    *,
+    legend: Sequence[Line2D] = (),
+    techniques: Sequence[str] = (),
+    height: float | None = 1.25,
+    sharex: Share = "all",
+    finish: Callable[[Figure, list[Axes]], object] = lambda drawn, panels: None,
 ) -> list[Picture]:
-    """One figure per model, a panel per task.
+    """One figure per model, tasks side by side, and perhaps techniques below each other.
 
     Args:
         data: The results.
         table: What to draw, with the columns task, model and layers.
-        draw: Draws the rows of one task and model.
-        entries: Of the legend.
-        caption: With {model} for the name of the model.
+        draw: Draws the rows of one model and task (and technique), which may be none.
+        caption: With {model} for the name of the model and {techniques} for those of its rows.
         labels: Of the axes, across and up.
-        height: Of a row of panels, in inches.
-        finish: Called with all panels of a figure.
-        aspect: Height of a panel for its width, if it does not have layers from left to right.
+        legend: Its entries.
+        techniques: Those that have rows of panels of their own; without any, all are in one.
+        height: Of a row of panels, in inches; None for square ones.
+        sharex: Which panels have the same numbers across.
+        finish: Called with a figure and all its panels.
     """
-    pictures = []
-    for model in data.run_models:
-        rows = table[table["model"] == model]
-        tasks = [task for task in data.tasks_of(model) if task in set(rows["task"])]
-        if not tasks:
-            continue
-        words = [str(entry.get_label()) for entry in entries]
-        figure, panels, columns = panel_rows(len(tasks), 4, height, words, aspect)
-        for panel, task in zip(panels, tasks, strict=True):
-            draw(panel, rows[rows["task"] == task])
-            name_panel(panel, data.task_names[task], columns)
-            if aspect is None:
-                layer_axis(panel, data.depths[model], label=False)
-        if finish is not None:
-            finish(panels)
-        outer_labels(panels, columns, *labels)
-        legend_below(figure, entries)
-        words_of_model = caption.format(model=data.model_names[model])
-        pictures.append(Picture(data.file_names[model], figure, words_of_model))
-    return pictures
 
+    def draw_model(model: str, rows: pd.DataFrame) -> tuple[Figure, str]:
+        known = [name for name in techniques if name in set(rows["technique"])]
 
-def in_blocks(
-    data: FigureData,
-    tasks: Sequence[str],
-    techniques: Sequence[str],
-    draw: Callable[[Axes, str, str, float], None],
-    labels: tuple[str, str],
-    room: tuple[float, float, float, float],
-    share: bool,
-) -> tuple[Figure, list[Axes]]:
-    """Tasks side by side, in blocks if they are many, techniques below each other.
+        def draw_task(panel: Axes, key: tuple[str, str]) -> None:
+            own = rows[rows["task"] == key[0]]
+            draw(panel, own[own["technique"] == key[1]] if known else own)
 
-    Args:
-        data: The results.
-        tasks: Their names.
-        techniques: Their names.
-        draw: Draws a task and a technique in a panel of so many inches.
-        labels: Of the axes, across and up.
-        room: In inches: beside the panels, height of a panel at most, above blocks, at the bottom.
-        share: Whether all panels have the same numbers from left to right.
-    """
-    beside, tallest, above, bottom = room
-    blocks = math.ceil(len(tasks) / SIDE_BY_SIDE)
-    columns = math.ceil(len(tasks) / blocks)
-    width = SINGLE if columns <= 2 else DOUBLE
-    side = (width - beside) / columns - 0.1
-    rows = blocks * len(techniques)
-    figure = new_figure(width, rows * (min(side, tallest) + 0.09) + blocks * above + bottom)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=True)
-    for place in range(blocks * columns):
-        block, column = divmod(place, columns)
-        for line, technique in enumerate(techniques):
-            panel = grid[block * len(techniques) + line, column]
-            if place >= len(tasks):
-                panel.remove()
-                continue
-            draw(panel, tasks[place], technique, side)
-            if line == 0:
-                name = data.task_names[tasks[place]]
-                panel.set_title(name, fontsize=fitting(name, side + 0.05, 7.5))
-            if column == 0:
-                panel.set_ylabel(f"{technique}\n{labels[1]}")
-            lowest = line == len(techniques) - 1
-            lowest = lowest and (not share or place + columns >= len(tasks))
-            panel.tick_params(labelbottom=lowest)
-            if lowest:
-                panel.set_xlabel(labels[0])
-    return figure, list(grid.flat)
+        tasks = in_rows(only(data.tasks, rows["task"]), 6 if known else 4)
+        drawn, panels = panel_grid(
+            [[(task, name) for task in row] for name in known or [""] for row in tasks],
+            draw_task,
+            height,
+            title=lambda key: data.tasks[key[0]].name,
+            x=labels[0],
+            y=lambda key: f"{key[1]}\n{labels[1]}".strip(),
+            legend=legend,
+            sharex=sharex,
+        )
+        finish(drawn, panels)
+        words = {"model": data.models[model].name, "techniques": " and ".join(known)}
+        return drawn, caption.format(**words)
+
+    return data.per_model(table, draw_model)
 
 
 def draw_heat_maps(data: FigureData) -> list[Picture]:
     """Memorisation error by window size and layer."""
-    techniques = data.need_runs().techniques
-    pictures = []
-    for model in data.run_models:
-        found = {
-            (task, technique): matrix
-            for task in data.tasks_of(model)
-            for technique in techniques
-            if (matrix := _error_matrix(data, task, model, technique)) is not None
-        }
-        if found:
-            pictures.append(_heat_maps_of(data, model, found))
-    if not pictures:
+    rows = []
+    for (task, model), run in data.runs.items():
+        for technique, found in run.summary["techniques"].items():
+            matrix = np.array(found.get("error_by_size_and_layer"), dtype=float)  # None: NaN
+            if matrix.ndim == 2 and np.isfinite(matrix).any():
+                rows.append((task, model, technique, matrix))
+    data.need_runs()
+    if not rows:
         raise CannotDraw("no run has changed windows of layers")
-    return pictures
+    table = pd.DataFrame(rows, columns=["task", "model", "technique", "matrix"])
 
-
-def _error_matrix(data: FigureData, task: str, model: str, technique: str) -> np.ndarray | None:
-    """E; None if there is none."""
-    found = data.runs[task, model].summary["techniques"].get(technique, {})
-    values = np.array(found.get("error_by_size_and_layer"), dtype=float)  # None becomes NaN
-    is_square = values.ndim == 2 and values.shape[0] == values.shape[1]
-    return values if is_square and np.isfinite(values).any() else None
-
-
-def _heat_maps_of(
-    data: FigureData, model: str, matrices: dict[tuple[str, str], np.ndarray]
-) -> Picture:
-    tasks = list(dict.fromkeys(task for task, _ in matrices))
-    known = {technique for _, technique in matrices}
-    techniques = [name for name in data.need_runs().techniques if name in known]
     images: list[Any] = []
 
-    def draw(panel: Axes, task: str, technique: str, _: float) -> None:
-        if (task, technique) in matrices:
-            images.append(draw_matrix(panel, matrices[task, technique]))
+    def draw(panel: Axes, found: pd.DataFrame) -> None:
+        if len(found):
+            images.append(draw_matrix(panel, found["matrix"].iloc[0]))
         else:
-            panel.text(0.5, 0.5, "none", transform=panel.transAxes, ha="center", color="grey")
+            write_in(panel, "none")
 
-    room = (1.0, 1.6, 0.18, 0.3)
-    drawn, panels = in_blocks(data, tasks, techniques, draw, ("layer", "window size"), room, True)
-    form = {"shrink": 0.6, "aspect": 25, "pad": 0.015}
-    colour_bar(drawn, images[-1], panels, "memorisation error (relative)", **form)
+    def finish(drawn: Figure, panels: list[Axes]) -> None:
+        colour_bar(drawn, images[-1], panels, "memorisation error (relative)")
+
     caption = (
-        f"Memorisation error of {' and '.join(techniques)} for {data.model_names[model]}: mean "
-        "over all windows of a size (row) that contain a layer (column), relative to modifying all "
-        f"layers, mean over seeds. Orange lines: where {NEARLY_ALL:.0%} are reached."
+        "Memorisation error of {techniques} for {model}: mean over all windows of a size (row) "
+        "that contain a layer (column), relative to modifying all layers, mean over seeds. "
+        f"Orange lines: where {NEARLY_ALL:.0%} are reached."
     )
-    return Picture(data.file_names[model], drawn, caption)
+    names, labels = list(data.techniques), ("layer", "window size")
+    return by_task(data, table, draw, caption, labels, techniques=names, height=1.45, finish=finish)
 
 
 def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
-    """E as colours; lines where nearly all memorisation is undone."""
+    """E as colours; a line where nearly all memorisation is undone."""
     n = len(matrix)
     image = draw_cells(panel, matrix, 1)
-    _outline(panel, matrix >= NEARLY_ALL)
+    # Each cell as 10 × 10 points, so that the contour follows the borders of the cells.
+    inside = np.kron(matrix >= NEARLY_ALL, np.ones((10, 10)))
+    fine = np.linspace(0.55, n + 0.45, 10 * n)
+    if 0 < inside.mean() < 1:
+        panel.contour(fine, fine, inside, [0.5], colors=LINE, linewidths=0.8)
     panel.set(xlim=(0.5, n + 0.5), ylim=(n + 0.5, 0.5))
     panel.set_xticks(layer_ticks(n, 4 if n > 6 else 6))
     panel.set_yticks(layer_ticks(n, 4 if n > 6 else 6))
     return image
-
-
-def _outline(panel: Axes, inside: np.ndarray) -> None:
-    """A line between the cells inside and those outside."""
-    xs: list[float] = []
-    ys: list[float] = []
-    for row, column in np.ndindex(*inside.shape):
-        if row and inside[row, column] != inside[row - 1, column]:
-            xs += [column + 0.5, column + 1.5, np.nan]
-            ys += [row + 0.5, row + 0.5, np.nan]
-        if column and inside[row, column] != inside[row, column - 1]:
-            xs += [column + 0.5, column + 0.5, np.nan]
-            ys += [row + 0.5, row + 1.5, np.nan]
-    panel.plot(xs, ys, color=LINE, linewidth=0.8, solid_capstyle="projecting")
 
 
 def draw_curve(
@@ -228,9 +150,9 @@ def draw_curve(
     if wide.empty:
         return
     layers = wide.columns.to_numpy(dtype=float)
-    mean, spread = mean_and_spread(wide.to_numpy())
+    mean, spread = wide.mean(), wide.std()
     panel.plot(layers, mean, **style)
-    if band and np.isfinite(spread).all():
+    if band and len(wide) > 1:
         low, high = mean - spread, mean + spread
         panel.fill_between(layers, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
@@ -243,31 +165,32 @@ def curve_style(look: Look, n_layers: int) -> dict[str, Any]:
 @figure("profiles", "all techniques on one axis, by task", "memloc run")
 def draw_profiles(data: FigureData) -> list[Picture]:
     """All techniques on one axis, weights sum to 1."""
-    grid = data.need_runs()
-    weights = grid.seed_weights
+    weights = data.need_runs().seed_weights
     total = weights.groupby(["run", "technique", "seed"])["weight"].transform("sum")
     weights = weights.assign(weight=weights["weight"] / total.where(total > 0)).dropna()
     if weights.empty:
         raise CannotDraw("no layer has any weight")
-    names = {name: name for name in grid.techniques if name in set(weights["technique"])}
+    looks = only(data.techniques, weights["technique"])
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for technique in names:
-            style = curve_style(data.technique_looks[technique], rows["layers"].iloc[0])
+        for technique, look in looks.items():
+            style = curve_style(look, rows["layers"].iloc[0])
             draw_curve(panel, rows[rows["technique"] == technique], "weight", style)
+        layer_axis(panel, rows["layers"].iloc[0])
 
     caption = "Layer weights of all techniques for {model}, each divided by their sum."
+    caption += data.seeds_words("Bands")
     return by_task(
-        *(data, weights, draw, handles(data.technique_looks, names, line=True)),
-        *(caption + data.seeds_words("Bands"), ("layer", "share of weight")),
-        finish=lambda panels: panels[0].set_ylim(bottom=0) and None,
+        data,
+        weights,
+        draw,
+        caption,
+        ("layer", "share of weight"),
+        legend=handles(looks.values(), line=True),
+        finish=lambda _, panels: panels[0].set_ylim(bottom=0),
     )
 
 
-CENTROIDS = {
-    **{"seed": "int64", "model": "object", "layer": "int64", "group": "object"},
-    **{"mean": "float64", "low": "float64", "high": "float64"},
-}
 GROUPS = {
     "class_a": (CLASS_A, "clean, new class"),
     "class_b": (CLASS_B, "clean, old class"),
@@ -287,45 +210,44 @@ ABOUT_POSITIONS = (
 def draw_centroids(data: FigureData) -> list[Picture]:
     """Noisy examples on their way from the old class to the new one."""
     table = centroids_table(data)
-    events = events_by_run(data)
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        draw_way(panel, rows, events.get((rows["task"].iloc[0], rows["model"].iloc[0]), {}))
+        draw_way(panel, rows, events_of(data, rows))
+        layer_axis(panel, rows["layers"].iloc[0])
 
-    caption = ABOUT_POSITIONS + " {model}; crossing and initiation as lines."
     return by_task(
-        *(data, table[table["state"] == "memorised"], draw, way_legend(events=True)),
-        *(caption, ("layer", "position")),
-        finish=way_limits,
+        data,
+        table[table["state"] == "memorised"],
+        draw,
+        ABOUT_POSITIONS + " {model}; crossing and initiation as lines.",
+        ("layer", "position"),
+        legend=way_legend(events=True),
+        finish=lambda _, panels: way_limits(panels),
     )
 
 
 def centroids_table(data: FigureData) -> pd.DataFrame:
     """Positions of groups of examples, in all states of the models."""
-    return data.table("centroids", CENTROIDS, "no run has a centroid analysis")
+    columns = ("seed", "model", "layer", "group", "mean", "low", "high")
+    return data.table("centroids", columns, "no run has a centroid analysis")
 
 
-def events_by_run(data: FigureData) -> dict[tuple[str, str], dict[str, float]]:
-    """Layers of the events that happen, by task and model."""
+def events_of(data: FigureData, rows: pd.DataFrame) -> dict[str, float]:
+    """Layers of the events that happen in the one run that these rows are of."""
     events = data.need_runs().events.dropna(subset="layer")
-    found: dict[tuple[str, str], dict[str, float]] = {}
-    for row in events.to_dict("records"):
-        found.setdefault((row["task"], row["model"]), {})[row["event"]] = row["layer"]
-    return found
+    own = rows[["task", "model"]].head(1).merge(events, on=["task", "model"])
+    return dict(zip(own["event"], own["layer"].astype(float), strict=True))
 
 
-def draw_way(panel: Axes, rows: pd.DataFrame, events: dict[str, float]) -> None:
+def draw_way(panel: Axes, rows: pd.DataFrame, events: Mapping[str, float]) -> None:
     """Means and middle 75% of the three groups by layer, and lines at events."""
     means = rows.groupby(["group", "layer"])[["mean", "low", "high"]].mean()
     for group, (colour, _) in GROUPS.items():
-        if group not in means.index.get_level_values("group"):
-            continue
-        of_group = means.loc[group].sort_index()
-        layers = of_group.index.to_numpy(dtype=float)
-        low, high = of_group["low"], of_group["high"]
+        of_group = means[means.index.get_level_values("group") == group].droplevel("group")
         opacity, width = (0.22, 1.3) if group == "noisy" else (0.3, 1)
-        panel.fill_between(layers, low, high, color=colour, alpha=opacity, linewidth=0)
-        panel.plot(layers, of_group["mean"], color=colour, linewidth=width)
+        band: dict[str, Any] = {"color": colour, "alpha": opacity, "linewidth": 0}
+        panel.fill_between(of_group.index, of_group["low"], of_group["high"], **band)
+        panel.plot(of_group.index, of_group["mean"], color=colour, linewidth=width)
     panel.axhline(0.5, color=GREY, linewidth=0.5, linestyle=(0, (1, 1.5)), zorder=1)
     for event, style in EVENTS.items():
         if event in events:
@@ -334,10 +256,11 @@ def draw_way(panel: Axes, rows: pd.DataFrame, events: dict[str, float]) -> None:
 
 def way_limits(panels: Sequence[Axes]) -> None:
     """The same positions in all panels that `draw_way` drew."""
-    low = min(panel.dataLim.y0 for panel in panels if np.isfinite(panel.dataLim.y0))
-    high = max(panel.dataLim.y1 for panel in panels if np.isfinite(panel.dataLim.y1))
+    limits = np.array([panel.dataLim.intervaly for panel in panels])
+    limits[~np.isfinite(limits)] = 0.5
     for panel in panels:
-        panel.set_ylim(max(low - 0.05, LIMITS[0]), min(high + 0.05, LIMITS[1]))
+        low, high = limits.min() - 0.05, limits.max() + 0.05
+        panel.set_ylim(max(low, LIMITS[0]), min(high, LIMITS[1]))
         panel.set_yticks([0, 0.5, 1], ["0", "½", "1"])
 
 
@@ -352,10 +275,6 @@ def way_legend(events: bool) -> list[Line2D]:
     return entries
 
 
-CLASS_PROBES = {
-    **{"seed": "int64", "labels": "object", "layer": "int64"},
-    **{"noisy_f1": "float64", "clean_f1": "float64"},
-}
 PROBE_CURVES: tuple[tuple[str, str, str, Any, str], ...] = (
     ("perturbed", "noisy_f1", CLASS_A, "-", "noisy examples, perturbed label"),
     ("original", "noisy_f1", CLASS_B, (0, (4, 1.5)), "noisy examples, original label"),
@@ -366,16 +285,17 @@ PROBE_CURVES: tuple[tuple[str, str, str, Any, str], ...] = (
 
 def draw_class_probes(data: FigureData) -> list[Picture]:
     """Which label do class probes find for noisy examples, the old or the new one?"""
-    table = data.table("class_probes", CLASS_PROBES, "no run has class probes")
-    events = events_by_run(data)
+    columns = ("seed", "labels", "layer", "noisy_f1", "clean_f1")
+    table = data.table("class_probes", columns, "no run has class probes")
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
         for labels, column, colour, style, _ in PROBE_CURVES:
             form = {"color": colour, "linestyle": style}
             draw_curve(panel, rows[rows["labels"] == labels], column, form)
-        layer = events.get((rows["task"].iloc[0], rows["model"].iloc[0]), {}).get("mem_gen")
+        layer = events_of(data, rows).get("mem_gen")
         if layer is not None:
             panel.axvline(layer, color=EVENT, linewidth=0.8)
+        layer_axis(panel, rows["layers"].iloc[0])
         panel.set_ylim(0, 1.02)
 
     entries = [
@@ -387,19 +307,14 @@ def draw_class_probes(data: FigureData) -> list[Picture]:
         "Class probes on the states of {model}: trained on perturbed labels (solid, noisy "
         "examples), or on original labels (dashed: noisy, dotted: clean examples)."
     ) + data.seeds_words("Bands")
-    return by_task(data, table, draw, entries, caption, ("layer", "macro F₁"), 1.2)
-
-
-MAP = {
-    **{"noisy": "bool", "training_memorisation": "float64"},
-    "generalisation_score": "float64",
-}
+    return by_task(data, table, draw, caption, ("layer", "macro F₁"), legend=entries, height=1.2)
 
 
 @figure("map", "memorisation map", "memloc run --generalisation")
 def draw_memorisation_map(data: FigureData) -> list[Picture]:
     """What each example owes to being in the training data: a dot per example."""
-    table = data.table("memorisation_map", MAP, "no run has generalisation scores")
+    columns = ("noisy", "training_memorisation", "generalisation_score")
+    table = data.table("memorisation_map", columns, "no run has generalisation scores")
     looks = {False: (GREY, 2.5, 0.35, "clean examples"), True: (LINE, 4, 0.6, "noisy examples")}
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
@@ -408,8 +323,7 @@ def draw_memorisation_map(data: FigureData) -> list[Picture]:
             across, up = group["generalisation_score"], group["training_memorisation"]
             style: dict[str, Any] = {"color": colour, "alpha": opacity, "linewidth": 0}
             panel.scatter(across, up, s=size, rasterized=len(rows) > MANY, **style)
-        diagonal(panel, 0, 1)
-        panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+        diagonal(panel, -0.03, 1.03)
         panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
         panel.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
 
@@ -423,129 +337,106 @@ def draw_memorisation_map(data: FigureData) -> list[Picture]:
         "counterfactual memorisation."
     )
     labels = ("p(label), held out", "p(label), trained on")
-    return by_task(data, table, draw, entries, caption, labels, 0, aspect=1.0)
-
-
-OVER_TIME = {
-    **{"seed": "int64", "epoch": "int64", "technique": "object", "layer": "int64"},
-    "value": "float64",
-}
-CENTRES_OVER_TIME = {
-    **{"seed": "int64", "epoch": "int64"},
-    **dict.fromkeys(CENTRES.values(), "Float64"),
-}
+    return by_task(data, table, draw, caption, labels, legend=entries, height=None)
 
 
 @figure("time", "layers over training time", "memloc run --checkpoints")
 def draw_over_time(data: FigureData) -> list[Picture]:
     """Layer weights and positions over training time, and the line of their centre."""
     missing = "no run has checkpoints"
-    values = data.table("checkpoint_layers", OVER_TIME, missing)
-    lines = data.table("checkpoints", CENTRES_OVER_TIME, missing)
-    pictures = []
-    for model in [model for model in data.run_models if model in set(values["model"])]:
-        own, centres = (table[table["model"] == model] for table in (values, lines))
-        tasks = [task for task in data.tasks_of(model) if task in set(own["task"])]
-        techniques = [name for name in CENTRES if name in set(own["technique"])]
+    columns = ("seed", "epoch", "technique", "layer", "value")
+    values = data.table("checkpoint_layers", columns, missing)
+    lines = data.table("checkpoints", ("seed", "epoch", *CENTRES.values()), missing)
 
-        def draw(
-            panel: Axes,
-            task: str,
-            technique: str,
-            side: float,
-            own: pd.DataFrame = own,
-            centres: pd.DataFrame = centres,
-            n_layers: int = data.depths[model],
-        ) -> None:
-            cells = own[(own["task"] == task) & (own["technique"] == technique)]
-            of_task = centres[centres["task"] == task]
-            numbers = max(2, int(side / 0.3))
-            _epochs_of(panel, technique, cells, of_task, n_layers, numbers)
+    def draw(panel: Axes, rows: pd.DataFrame) -> None:
+        if rows.empty:
+            write_in(panel, "not possible")
+        else:
+            own = rows[["task", "model"]].head(1).merge(lines, on=["task", "model"])
+            _draw_epochs(panel, rows["technique"].iloc[0], rows, own, rows["layers"].iloc[0])
 
-        room = (0.6, 1.2, 0.3, 0.2)
-        drawn, _ = in_blocks(data, tasks, techniques, draw, ("epoch", "layer"), room, False)
-        caption = (
-            f"Memorisation over training time in {data.model_names[model]}, mean over seeds. "
-            "Swapping and probing: layer weights relative to the largest of each panel; lines: "
-            "M-CoG. Centroids: mean position of noisy examples, dark at their new class; lines: "
-            "crossing. Grey, and not yet: epochs with too little memorisation to localise."
-        )
-        pictures.append(Picture(data.file_names[model], drawn, caption))
-    return pictures
+    caption = (
+        "Memorisation over training time in {model}, mean over seeds. Swapping and probing: layer "
+        "weights relative to the largest of each panel; lines: M-CoG. Centroids: mean position of "
+        "noisy examples, dark at their new class; lines: crossing. Grey, and not yet: epochs with "
+        "too little memorisation to localise."
+    )
+    names, labels = list(CENTRES), ("epoch", "layer")
+    return by_task(data, values, draw, caption, labels, techniques=names, sharex="none")
 
 
-def _epochs_of(
-    panel: Axes,
-    technique: str,
-    values: pd.DataFrame,
-    centres: pd.DataFrame,
-    n_layers: int,
-    numbers: int,
+def _draw_epochs(
+    panel: Axes, technique: str, values: pd.DataFrame, centres: pd.DataFrame, n_layers: int
 ) -> None:
-    """Layers upwards, epochs to the right; there is room for so many numbers of epochs."""
-    epochs = sorted(centres["epoch"].unique().tolist())
-    means = values.groupby(["epoch", "layer"])["value"].mean().unstack("layer").reindex(epochs)
-    shown = means.to_numpy(dtype=float).T
+    """Layers upwards, epochs to the right."""
+    means = values.groupby(["layer", "epoch"])["value"].mean().unstack("epoch")
+    shown = means.to_numpy(dtype=float)
     most = np.nanmax(shown, initial=0.0)
-    shown = 1 - shown if technique == "centroids" else shown / (most or 1.0)
-    draw_cells(panel, shown if shown.size else np.full((n_layers, len(epochs)), np.nan), 0)
+    draw_cells(panel, 1 - shown if technique == "centroids" else shown / (most or 1.0), 0)
     if not np.isfinite(shown).any():
-        words = "not yet" if len(values) else "not possible"
-        style: dict[str, Any] = {"ha": "center", "va": "center", "color": "#555555", "fontsize": 7}
-        panel.text(0.5, 0.5, words, transform=panel.transAxes, **style)
+        write_in(panel, "not yet")
+    epochs = means.columns
     line = centres.groupby("epoch")[CENTRES[technique]].mean().reindex(epochs).astype("float64")
     size = 2 if len(epochs) < 15 else 0
     panel.plot(range(len(epochs)), line, color=LINE, linewidth=1.0, marker="o", markersize=size)
     panel.set(xlim=(-0.5, len(epochs) - 0.5), ylim=(0.5, n_layers + 0.5))
-    ticks = np.linspace(0, len(epochs) - 1, min(len(epochs), numbers)).round().astype(int)
+    ticks = np.linspace(0, len(epochs) - 1, min(len(epochs), 3)).round().astype(int)
     panel.set_xticks(ticks, [str(epochs[tick]) for tick in ticks])
     panel.set_yticks(layer_ticks(n_layers, 4))
 
 
-LINES = (Look(CLASS_A, "o"), Look(LINE, "s"), Look("#009E73", "D"), Look("#CC79A7", "^"))
-"""Looks of the lines that a technique declares."""
+LINES = ((CLASS_A, "o"), (LINE, "s"), ("#009E73", "D"), ("#CC79A7", "^"))
+"""Colours and markers of the lines that a technique declares."""
 
 
 def draw_declared(name: str, curves: LayerCurves, data: FigureData) -> list[Picture]:
     """What a technique declares as its figure: by task if it declares lines, else by model."""
-    columns = {"seed": "int64", "layer": "int64", curves.value: "float64"}
+    by = () if curves.by is None else (curves.by,)
+    columns = ("seed", "layer", curves.value, *by)
+    table = data.table(curves.table, columns, f"no run has {name}")
     if curves.by is None:
-        table = data.table(curves.table, columns, f"no run has {name}")
-        return [_tasks_by_model(data, table, curves)]
-    by = curves.by
-    table = data.table(curves.table, {**columns, by: "object"}, f"no run has {name}")
-    looks = dict(zip(curves.lines, LINES, strict=False))
+        return [_draw_models(data, table, curves)]
+    looks = {
+        line: Look(words, *how)
+        for (line, words), how in zip(curves.lines.items(), LINES, strict=False)
+    }
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
         for line, look in looks.items():
             style = curve_style(look, rows["layers"].iloc[0])
-            draw_curve(panel, rows[rows[by] == line], curves.value, style)
+            draw_curve(panel, rows[rows[curves.by] == line], curves.value, style)
+        layer_axis(panel, rows["layers"].iloc[0])
         if curves.shares:
             panel.set_ylim(0, 1.02)
 
-    entries = [Line2D([], [], label=curves.lines[x], **marks(look)) for x, look in looks.items()]
     caption = curves.caption + data.seeds_words("Bands")
-    return by_task(data, table, draw, entries, caption, ("layer", curves.label), 1.2)
+    entries = handles(looks.values(), line=True)
+    labels = ("layer", curves.label)
+    return by_task(data, table, draw, caption, labels, legend=entries, height=1.2)
 
 
-def _tasks_by_model(data: FigureData, table: pd.DataFrame, curves: LayerCurves) -> Picture:
+def _draw_models(data: FigureData, table: pd.DataFrame, curves: LayerCurves) -> Picture:
     """A panel per model, a line per task."""
-    models = [model for model in data.run_models if model in set(table["model"])]
-    names = {task: data.task_names[task] for task in data.tasks if task in set(table["task"])}
-    few = len(names) <= FEW
-    words = list(names.values())
-    drawn, panels, columns = panel_rows(len(models), 3, 1.6, words, share=data.same_depth)
-    for panel, model in zip(panels, models, strict=True):
+    models, tasks = only(data.models, table["model"]), only(data.tasks, table["task"])
+    few = len(tasks) <= FEW
+
+    def draw(panel: Axes, model: str) -> None:
         of_model = table[table["model"] == model]
-        for task in names:
-            style = curve_style(data.task_looks[task], data.depths[model])
+        for task, look in tasks.items():
+            style = curve_style(look, data.depths[model])
             draw_curve(panel, of_model[of_model["task"] == task], curves.value, style, few)
         panel.axhline(0, color="#999999", linewidth=0.6, zorder=1)
-        layer_axis(panel, data.depths[model], label=False)
-        if len(models) > 1:
-            name_panel(panel, data.model_names[model], columns)
-    outer_labels(panels, columns, "layer", curves.label)
-    legend_below(drawn, handles(data.task_looks, names, line=True))
-    printed = ", ".join(data.model_names[model] for model in models)
-    caption = curves.caption.format(model=printed)
+        layer_axis(panel, data.depths[model])
+
+    drawn, _ = panel_grid(
+        in_rows(models, 3),
+        draw,
+        1.6,
+        title=lambda model: models[model].name if len(models) > 1 else "",
+        x="layer",
+        y=lambda _: curves.label,
+        legend=handles(tasks.values(), line=True),
+        sharex="all" if data.same_depth else "none",
+    )
+    caption = curves.caption.format(model=", ".join(look.name for look in models.values()))
     return Picture("", drawn, caption + (data.seeds_words("Bands") if few else ""))

@@ -1,16 +1,21 @@
-"""Baseline: how far the layers of θ_M2 and θ_O are apart.
+"""Baselines, which more careful techniques have to beat.
+
+Weight change: how far the layers of θ_M2 and θ_O are apart,
 
     weight_l = ‖θ_M2,l − θ_O,l‖ / ‖θ_P,l‖
 
 Both were trained alike but for the flipped labels. A layer that differs much need not be one that
-memorised: this is what more careful techniques have to beat. With ``unit``, θ_l is the attention of
-layer l, or the rest of it.
+memorised. With ``unit``, θ_l is the attention of layer l, or the rest of it.
+
+Random: weights drawn at random, for what a technique that knows nothing would find. They differ
+from model to model, and are the same for the same model.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memloc.models.names import Role
 from memloc.techniques.base import Circumstances, Context, Technique
 
 if TYPE_CHECKING:
@@ -43,24 +48,20 @@ class WeightChange(Technique):
         """Euclidean norms over all parameters of a layer, or of a part of it."""
         import pandas as pd
 
-        memorised, original = context.model("memorised"), context.model("original")
-        pretrained = context.model("pretrained")
+        roles: tuple[Role, ...] = ("memorised", "original", "pretrained")
+        models = [context.model(role) for role in roles]
         layers = range(1, context.n_layers + 1)
-        unit = context.windows.unit
-        weights = [
-            float(
-                (_flat(memorised, layer, unit) - _flat(original, layer, unit)).norm()
-                / _flat(pretrained, layer, unit).norm()
-            )
-            for layer in layers
-        ]
+        weights = []
+        for layer in layers:
+            m, o, p = (_flat(model, layer, context.windows.unit) for model in models)
+            weights.append(float((m - o).norm() / p.norm()))
         return pd.DataFrame({"layer": layers, "weight": weights})
 
 
 def _flat(model: BlockModel, layer: int, unit: Unit) -> Tensor:
     import torch
 
-    from memloc.models.units import attention_parameters
+    from memloc.models.blocks import attention_parameters
 
     block = model.block(layer)
     inside = attention_parameters(block) if unit != "layer" else set()
@@ -71,3 +72,29 @@ def _flat(model: BlockModel, layer: int, unit: Unit) -> Tensor:
             if (id(parameter) in inside) == (unit == "attention")
         ]
     )
+
+
+class Random(Technique):
+    """Baseline: random weights."""
+
+    name = "random"
+    revision = 2
+    needs = ("memorised",)
+    by_chance = True
+    colour, marker = "#666666", "h"
+
+    def cost(self, n_layers: int) -> float:
+        """Next to nothing."""
+        return 0.1
+
+    def score(self, context: Context) -> pd.DataFrame:
+        """One number per layer."""
+        import zlib
+
+        import numpy as np
+        import pandas as pd
+
+        head = next(reversed(list(context.model("memorised").model.parameters())))
+        drawn = zlib.crc32(head.detach().float().cpu().numpy().tobytes())
+        weights = np.random.default_rng([context.seed, drawn]).random(context.n_layers)
+        return pd.DataFrame({"layer": np.arange(1, context.n_layers + 1), "weight": weights})

@@ -1,0 +1,221 @@
+"""Tables 1 to 4 of the paper from the results at hand, as LaTeX (booktabs) and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from memloc.analysis.correlation import FEWEST, Points, mean_correlation
+from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
+from memloc.report.figures.looks import CATEGORIES, category, only, short_name
+from memloc.report.figures.registry import figure
+from memloc.results.agreement import (
+    ALL_MODELS,
+    DEPTHS,
+    IN_PRINT,
+    SCORES,
+    mean_centres,
+    score_pairs,
+)
+
+SIZES = {
+    "BERT": (768, "85M"),
+    "OPT": (768, "85M"),
+    "GPT-N": (768, "85M"),
+    "Pythia": (768, "85M"),
+    "OPT-1.3B": (2048, "1.2B"),
+    "minilm": (384, "11M"),
+}
+"""Width and non-embedding parameters of known models (those of the paper: its Table 3)."""
+SIGNIFICANT = 0.05
+MISSING = "–"
+
+
+@figure("table1", "tasks, sizes, classes", "memloc run", (1,))
+def draw_tasks(data: FigureData) -> PrintedTable:
+    """Table 1: tasks with their sizes and classes."""
+    data.need_runs()
+    rows: list[list[str]] = []
+    tasks = only(data.tasks, (task for task, _ in data.runs))
+    for name, printed in CATEGORIES.items():
+        members = [task for task in tasks if category(task) == name]
+        if members:
+            rows.append([printed])
+        for task in members:
+            found = [run for (one, _), run in data.runs.items() if one == task]
+            examples = _range([run.summary.get("examples") for run in found])
+            noisy = _range([run.summary.get("noisy_examples") for run in found])
+            classes = _range([run.n_classes for run in found])
+            rows.append([tasks[task].name, examples, noisy, classes])
+    caption = "Tasks: training examples, of these with a perturbed label, and classes."
+    return print_table("tasks", ("Task", "Examples", "Noisy", "Classes"), rows, caption)
+
+
+def _range(values: Sequence[int | None]) -> str:
+    """Of all runs of a task: models may have been given different subsets."""
+    known = sorted({value for value in values if value})
+    return MISSING if not known else "–".join(f"{end:,}" for end in sorted({known[0], known[-1]}))
+
+
+@figure("table2", "depth and generalisation", "memloc run", (2,))
+def draw_scores(data: FigureData) -> PrintedTable:
+    """Table 2: how deep tasks are memorised against how well models generalise."""
+    grid = data.need_runs()
+    found = {(p.one, p.other, p.scope): p.points for p in score_pairs(grid)}
+    scopes = {ALL_MODELS: "all"}
+    if len(data.run_models) > 1:
+        scopes |= {model: look.name for model, look in data.run_models.items()}
+    rows = []
+    for score in SCORES:
+        rows.append([IN_PRINT[score].capitalize()])
+        for depth in DEPTHS:
+            cells = [_correlation(found[depth, score, scope]) for scope in scopes]
+            rows.append([IN_PRINT[depth], *cells])
+    if all(cell == MISSING for row in rows for cell in row[1:]):
+        raise CannotDraw(
+            f"no depth and score have {FEWEST} runs in common; compute more tasks (and "
+            "--generalisation)"
+        )
+    _, techniques = mean_centres(grid)
+    caption = (
+        "Spearman’s ρ between the depth of memorisation and generalisation, over runs. "
+        f"*: p > {SIGNIFICANT}. M-CoG: mean over {', '.join(techniques)}."
+    )
+    return print_table("generalisation", ("", *scopes.values()), rows, caption)
+
+
+def _correlation(points: Points) -> str:
+    """ρ, with a star if it may be chance."""
+    found = mean_correlation([points], resamples=0)
+    if found.spearman is None:
+        return MISSING
+    one, other, _ = points.complete()
+    chance = float(spearmanr(one, other).pvalue)
+    words = f"{found.spearman:.2f}".replace("-", "−")
+    return words + ("*" if chance > SIGNIFICANT else "")
+
+
+@figure("table3", "models", "memloc run", (3,))
+def draw_models(data: FigureData) -> PrintedTable:
+    """Table 3: models, and how they were trained."""
+    data.need_runs()
+    rows = []
+    for model, look in data.run_models.items():
+        runs = [run for (_, name), run in data.runs.items() if name == model]
+        training: dict[str, Any] = runs[0].settings.get("training") or {}
+        unknown = (runs[0].summary.get("width"), MISSING)
+        width, parameters = SIZES.get(short_name(model) or model, unknown)
+        rows.append(
+            [
+                *(look.name, str(data.depths[model]), MISSING if width is None else f"{width:,}"),
+                *(parameters, str(len(runs)), _range([run.n_seeds for run in runs])),
+                *(
+                    f"{training[key]:g}" if key in training else MISSING
+                    for key in ("epochs", "learning_rate", "batch_size")
+                ),
+            ]
+        )
+    header = (
+        *("Model", "Layers", "Width", "Parameters", "Tasks", "Seeds", "Epochs"),
+        *("Learning rate", "Batch"),
+    )
+    caption = (
+        "Models: layers, width, non-embedding parameters as far as they are known, and how they "
+        "were fine-tuned."
+    )
+    return print_table("models", header, rows, caption)
+
+
+@figure("table4", "gradient post-processing", "memloc control", (4,))
+def draw_gradient_choices(data: FigureData) -> PrintedTable:
+    """Table 4: which post-processing of gradients finds the hidden layers?"""
+    table = data.control.get("gradient_choices")
+    if table is None or table.empty:
+        raise CannotDraw("there are no gradients of `memloc control`")
+    k = int(table["k"].max())
+    table = table[table["k"] == k]
+    models = only(data.models, table["model"])
+    columns = [(model, norm) for model in models for norm in sorted(table["norm"].unique())]
+    means = table.pivot_table(
+        index=["subtract_clean", "divide_by_frozen"], columns=["model", "norm"], values="accuracy"
+    ).reindex(columns=columns)
+    rows = [
+        [
+            *("✓" if done else "×" for done in choice),
+            *(MISSING if np.isnan(value) else f"{value:.2f}" for value in values),
+        ]
+        for choice, values in zip(means.index, means.to_numpy(), strict=True)
+    ]
+    norms = {"L1": "L₁", "L2": "L₂"}
+    header = [f"{models[model].name} {norms.get(norm, norm)}" for model, norm in columns]
+    shown = [look.name for look in only(data.tasks, table["task"]).values()]
+    caption = (
+        f"Post-processing of gradients in the control setup: accuracy@{k}, mean over "
+        f"{', '.join(shown)}. − clean: the gradient of clean examples is subtracted; ÷ frozen: "
+        "norms are divided by those in the frozen model."
+    )
+    return print_table("gradients", ["− clean", "÷ frozen", *header], rows, caption)
+
+
+def print_table(
+    name: str, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str
+) -> PrintedTable:
+    r"""A table in both languages; a row of a single cell is the heading of a section.
+
+    Args:
+        name: For `\label`.
+        header: Names of the columns; all but the first are aligned at the right.
+        rows: Cells as text.
+        caption: What the table shows.
+    """
+    latex = [
+        r"% needs \usepackage{booktabs,amssymb}",
+        r"\begin{table}\centering\small",
+        rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+        r"\toprule",
+        _latex_row(header),
+    ]
+    markdown = [_markdown_row(header), f"| --- |{' ---: |' * (len(header) - 1)}"]
+    for number, row in enumerate(rows):
+        if len(row) == 1:
+            heading = rf"\emph{{{latex_text(row[0])}}}"
+            latex += [r"\midrule", rf"\multicolumn{{{len(header)}}}{{l}}{{{heading}}} \\"]
+            markdown.append(f"| *{markdown_text(row[0])}* |{'  |' * (len(header) - 1)}")
+        else:
+            latex += [*([] if number else [r"\midrule"]), _latex_row(row)]
+            markdown.append(_markdown_row(row))
+    latex += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex_text(caption)}}}"]
+    latex += [rf"\label{{tab:{name}}}", r"\end{table}", ""]
+    return PrintedTable("\n".join(latex), "\n".join([*markdown, "", caption, ""]), caption)
+
+
+_LATEX = {
+    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    **{"<": r"\textless{}", ">": r"\textgreater{}", "≫": r"$\gg$", "ρ": r"$\rho$"},
+    **{"θ": r"$\theta$", "×": r"$\times$", "−": "$-$", "–": "--", "÷": r"$\div$"},
+    **{"₁": r"$_1$", "₂": r"$_2$", "✓": r"\checkmark{}", "…": r"\ldots{}", "’": "'"},
+}
+
+
+def latex_text(text: str) -> str:
+    """With everything escaped that LaTeX would take for a command."""
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def markdown_text(text: str) -> str:
+    """With everything escaped that would end a cell or begin something else."""
+    for letter in "\\`*_[]<>|":
+        text = text.replace(letter, f"\\{letter}")
+    return text
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(map(latex_text, cells)) + r" \\"
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(markdown_text, cells))} |"

@@ -1,0 +1,438 @@
+"""One result as the page shows it: JSON data, in the order in which a reader asks.
+
+A *view* is what the page shows at a time: one seed, or all of them together (means, and for single
+examples what holds in more than half of the seeds).
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import shlex
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from memloc.config import PARTS
+from memloc.errors import MemlocError
+from memloc.report.reproduce import command_of
+from memloc.results.folders import RunFolder, damaged, unit_of
+from memloc.results.narrative import acting, facts, lead_technique
+from memloc.results.summary import (
+    summarise_checkpoints,
+    summarise_explanation,
+    summarise_techniques,
+)
+from memloc.techniques import all_tables, installed
+from memloc.text import percent
+
+TABLES = (
+    *("layers", "windows", "examples", "history", "costs", "centroids", "trajectories", "events"),
+    *("crossings", "pairs", "class_probes", "checkpoints", "checkpoint_layers"),
+)
+"""What the page reads whole; of the predictions, which may be long, only noisy examples."""
+CURVES = (
+    ("memorised", "noisy"),
+    ("memorised", "clean"),
+    ("memorised", "validation"),
+    ("original", "validation"),
+    ("frozen", "noisy"),
+)
+"""State and split of the learning curves."""
+LOWEST, HIGHEST, STEPS, MISSING = -1.0, 2.0, 254, 255
+"""Positions between two classes become bytes: 0..254, and 255 if there is none."""
+MOST_EXAMPLES = 20_000
+LONGEST = 2000
+"""Characters of a text."""
+PICTURES = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), 0xFFFD),
+}
+"""Control characters as their pictures, so that none of them does anything."""
+
+Tables = dict[str, pd.DataFrame]
+
+
+class View(NamedTuple):
+    """One seed, or all of them."""
+
+    key: str
+    label: str
+    seeds: tuple[int, ...]
+
+    def of(self, tables: Tables) -> Tables:
+        """The rows of these seeds; tables without any are left out."""
+        found = {name: rows[rows["seed"].isin(self.seeds)] for name, rows in tables.items()}
+        return {name: rows for name, rows in found.items() if len(rows)}
+
+
+def result_data(run: RunFolder, most: int = MOST_EXAMPLES) -> dict[str, Any]:
+    """All that the page shows of one result, with at most so many single examples.
+
+    Raises:
+        ResultsError: If a file is damaged.
+    """
+    tables = _read(run)
+    try:
+        data: dict[str, Any] = json_ready(_result(run, tables, most))
+    # Columns and types are right, so this is for contents that contradict each other.
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise damaged(run.path, f"{type(error).__name__}: {error}") from None
+    return data
+
+
+def _read(run: RunFolder) -> Tables:
+    """The tables of a result, all with a seed, whoever wrote them."""
+    found, schemas = {}, all_tables()
+    for name in TABLES:
+        columns = schemas[name].columns_in("run" if run.trained else "localise")
+        optional = [column for column, known in columns.items() if known.optional]
+        table = run.table(name, columns, optional)
+        if table is not None and len(table):
+            found[name] = table if run.trained else table.assign(seed=0)
+    return found
+
+
+def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
+    noisy = _noisy_examples(tables)
+    total, noisy = len(noisy), noisy.head(most)
+    # The frozen model has a seed of its own, which is not one of the run.
+    seeds = tuple(tables["layers"]["seed"].unique().tolist()) if "layers" in tables else (0,)
+    views = [View(str(seed), f"seed {seed}", (seed,)) for seed in seeds]
+    if len(seeds) > 1:
+        views.insert(0, View("all", f"all {len(seeds)} seeds", seeds))
+    undone = _undone(run, tables, noisy)
+    data = {**_facts(run), "views": []}
+    for view in views:
+        single = _view(run, tables, view)
+        if len(noisy):
+            single["ways"] = _ways(run, view.of(tables), noisy)
+            single["undone"] = {
+                name: _undone_in(rows[rows["seed"].isin(view.seeds)], noisy)
+                for name, rows in undone.items()
+            }
+        data["views"].append(single)
+    data["examples"] = _example_columns(run, noisy) if len(noisy) else None
+    data["made"] = _made(run, tables.get("costs"))
+    some = f"Only the first {len(noisy):,}" if len(noisy) else "None"
+    sentence = f"{some} of {total:,} noisy examples are on this page, to keep it small."
+    data["left_out"] = [sentence] if len(noisy) < total else []
+    return data
+
+
+def _facts(run: RunFolder) -> dict[str, Any]:
+    """Names, numbers and sentences from the summary."""
+    summary = run.summary
+    words = [
+        summary.get("interpretation"),
+        (summary.get("agreement") or {}).get("words"),
+        *((summary.get("explanation") or {}).get("words") or []),
+    ]
+    return {
+        "folder": run.path.absolute().name,
+        "trained": run.trained,
+        "task": summary["task"] if run.trained else None,
+        "model": summary["model"],
+        "layers": run.n_layers,
+        "part": PARTS.get(unit_of(run.settings)),
+        "classes": summary.get("classes") or [],
+        "n_examples": summary.get("examples"),
+        "n_noisy": summary.get("noisy_examples"),
+        "words": [sentence for sentence in words if sentence],
+        "caveats": [*(summary.get("caveats") or []), *(summary.get("failures") or [])],
+        "figures": key_figures(summary),
+    }
+
+
+def _view(run: RunFolder, tables: Tables, view: View) -> dict[str, Any]:
+    """The charts of a view."""
+    own = view.of(tables)
+    curves = _curves(tables, view)
+    data: dict[str, Any] = {"key": view.key, "label": view.label, "curves": curves}
+    if "layers" in own:
+        parts = {name: own[name] for name in TABLES[:3] if name in own}
+        techniques = summarise_techniques(parts)
+        data["techniques"] = [
+            {"name": name, **{k: v for k, v in found.items() if k.startswith(("m_cog", "layer_"))}}
+            for name, found in techniques.items()
+        ]
+        if "windows" in own:
+            data["maps"] = _maps(techniques, own["windows"], curves)
+    data["explanation"] = summarise_explanation(own)
+    if "checkpoints" in own:
+        data["over_time"] = summarise_checkpoints(own, run.n_layers)
+    return data
+
+
+def _maps(
+    techniques: dict[str, Any], windows: pd.DataFrame, curves: dict[str, Any] | None
+) -> list[dict[str, Any]]:
+    """Per technique what windows undo, and errors of the single ones beside those of θ_M."""
+    clean = [
+        1 - line["accuracy"][-1]
+        for line in (curves or {}).get("lines", ())
+        if (line["state"], line["split"]) == ("memorised", "clean")
+    ]
+    maps = []
+    for name, found in techniques.items():
+        if "full_error" not in found:
+            continue
+        own = windows[windows["technique"] == name]
+        by_window = own.groupby(["size", "first_layer", "last_layer"])
+        means = by_window[["noisy_error", "clean_error"]].mean().reset_index().drop(columns="size")
+        technique = installed(name)
+        maps.append(
+            {
+                "technique": name,
+                "about": None if technique is None else technique.about(),
+                "matrix": found["undone_by_size_and_layer"],
+                "undone": found["undone"],
+                "own_error": found["full_error"] - found["undone"],
+                "own_clean_error": clean[0] if clean else None,
+                "windows": means.to_numpy(dtype=object).tolist(),
+            }
+        )
+    return maps
+
+
+def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
+    """Accuracy per epoch: mean over the seeds, and the lowest and highest of them."""
+    history, costs = tables.get("history"), tables.get("costs")
+    if history is None:
+        return None
+    lines = []
+    for state, split in CURVES:
+        rows = history[(history["state"] == state) & (history["split"] == split)]
+        if state != "frozen":  # of which there is one for all seeds, with a seed of its own
+            rows = rows[rows["seed"].isin(view.seeds)]
+        if len(rows):
+            found = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
+            several = rows["seed"].nunique() > 1
+            lines.append(
+                {
+                    "state": state,
+                    "split": split,
+                    "epoch": found.index.tolist(),
+                    "accuracy": found["mean"].tolist(),
+                    "range": [found["min"].tolist(), found["max"].tolist()] if several else None,
+                }
+            )
+    near_ceiling = []
+    if costs is not None and "memorised_epoch" in costs:
+        rows = costs[(costs["job"] == "memorised") & costs["seed"].isin(view.seeds)]
+        near_ceiling = [None if pd.isna(one) else int(one) for one in rows["memorised_epoch"]]
+    return {"lines": lines, "near_ceiling": near_ceiling, "end": int(history["epoch"].max())}
+
+
+def _noisy_examples(tables: Tables) -> pd.DataFrame:
+    """All noisy examples that some table knows, by number."""
+    parts = [tables[name] for name in ("examples", "crossings") if name in tables]
+    if not parts:
+        return pd.DataFrame()
+    return pd.concat(parts).drop_duplicates("example").set_index("example").sort_index()
+
+
+def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
+    """What is the same in all views: numbers, texts, labels."""
+    columns: dict[str, Any] = {"example": noisy.index.tolist()}
+    if "text" not in noisy:
+        return columns
+    both = noisy.reindex(columns=["text", "text_pair"]).itertuples(index=False)
+    texts = [" ⏐ ".join(str(part) for part in pair if not pd.isna(part)) for pair in both]
+    columns["text"] = [text[:LONGEST] for text in texts]
+    columns["cut"] = {str(i): len(text) for i, text in enumerate(texts) if len(text) > LONGEST}
+    names = noisy.reindex(columns=["label_name", "original_label_name"])
+    for column, values in names.items():
+        columns[str(column).removesuffix("_name")] = values.where(values.notna(), None).tolist()
+    scores = run.table("memorisation_map", ("example", "counterfactual_memorisation"))
+    if scores is not None:
+        by_example = scores.set_index("example")["counterfactual_memorisation"]
+        columns["counterfactual"] = by_example.reindex(noisy.index).tolist()
+    return columns
+
+
+def _ways(run: RunFolder, tables: Tables, noisy: pd.DataFrame) -> dict[str, Any]:
+    """Where each example crosses, and its way through the layers."""
+    found: dict[str, Any] = {}
+    if "crossings" in tables:  # the (lower) median of the seeds; none where most never cross
+        crossing = tables["crossings"].set_index("example")["crossing"].astype("Float64")
+        layers = crossing.fillna(np.inf).astype("float64").groupby("example")
+        middle = layers.quantile(0.5, interpolation="lower").reindex(noisy.index)
+        found["crossing"] = [int(layer) if np.isfinite(layer) else None for layer in middle]
+    if "trajectories" in tables:
+        found["positions"] = {
+            model: _packed_ways(rows, noisy, run.n_layers)
+            for model, rows in tables["trajectories"].groupby("model", sort=False)
+        }
+    return found
+
+
+def _packed_ways(table: pd.DataFrame, noisy: pd.DataFrame, n_layers: int) -> str:
+    """Positions of all examples after all layers as bytes, examples after each other."""
+    means = table.pivot_table(index="example", columns="layer", values="position")
+    ways = means.reindex(index=noisy.index, columns=range(1, n_layers + 1)).to_numpy()
+    share = (np.clip(ways, LOWEST, HIGHEST) - LOWEST) / (HIGHEST - LOWEST)
+    steps = np.where(np.isfinite(share), np.rint(share * STEPS), MISSING)
+    return _packed(steps.astype(np.uint8))
+
+
+def _undone(run: RunFolder, tables: Tables, noisy: pd.DataFrame) -> Tables:
+    """By technique, for every window, example and seed: is the label as trained undone?"""
+    examples = tables.get("examples")
+    if examples is None or not len(noisy):
+        return {}
+    columns = ("technique", "first_layer", "last_layer", "example", "predicted")
+    front = ("seed",) if run.trained else ()
+    predictions = run.table("predictions", (*front, *columns), (), noisy.index.tolist())
+    if predictions is None:
+        return {}
+    predictions = predictions if run.trained else predictions.assign(seed=0)
+    keys = ["seed", "technique", "example"]
+    rows = predictions.merge(examples[[*keys, "memorised", "label"]], on=keys)
+    rows["undone"] = rows["memorised"] & (rows["predicted"] != rows["label"])
+    rows["size"] = rows["last_layer"] - rows["first_layer"] + 1
+    return {str(name): found for name, found in rows.groupby("technique", sort=False)}
+
+
+def _undone_in(rows: pd.DataFrame, noisy: pd.DataFrame) -> dict[str, Any]:
+    """Bits per window and example, and the first (smallest, lowest) window of each example.
+
+    Of several seeds, what holds in more than half of them.
+    """
+    n_seeds = rows["seed"].nunique()
+    by_window = rows.groupby(["size", "first_layer", "last_layer", "example"])["undone"].sum()
+    counts = by_window.unstack("example").reindex(columns=noisy.index)
+    wrong = 2 * counts.to_numpy() > n_seeds
+    own = rows.drop_duplicates(["seed", "example"]).groupby("example")["memorised"].sum()
+    memorised = 2 * own.reindex(noisy.index).to_numpy() > n_seeds
+    return {
+        "windows": [[first, last] for _, first, last in counts.index],
+        "bits": _packed(np.packbits(wrong, axis=1, bitorder="little")),
+        "smallest": np.where(wrong.any(axis=0), wrong.argmax(axis=0), -1).tolist(),
+        "memorised": _packed(np.packbits(memorised, bitorder="little")),
+    }
+
+
+def _packed(array: np.ndarray) -> str:
+    """Bytes as they can stand in JSON."""
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode("ascii")
+
+
+def _made(run: RunFolder, costs: pd.DataFrame | None) -> dict[str, Any]:
+    """How the result was made, and how to make it again."""
+    command = None  # if an older memloc had other settings
+    with suppress(MemlocError):
+        command = command_of(run.settings, run.trained, run.path)
+    jobs = []
+    for job, rows in () if costs is None else costs.groupby("job", sort=False):
+        memory = rows["peak_memory_bytes"].max() if "peak_memory_bytes" in rows else math.nan
+        megabytes = None if math.isnan(memory) else round(memory / 2**20)
+        seconds = float(rows["seconds"].sum())
+        jobs.append({"job": job, "times": len(rows), "seconds": seconds, "megabytes": megabytes})
+    return {
+        "memloc": run.summary.get("memloc"),
+        "versions": run.summary.get("versions") or {},
+        "written": run.written,
+        "seeds": run.settings["seeds"] if run.trained else [0],
+        "settings": _flat(run.settings),
+        "command": command,
+        "report": "result.report(…)"
+        if run.settings.get("in_memory")
+        else f"memloc report {shlex.quote(str(run.path))}",
+        "costs": jobs,
+    }
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> list[list[str]]:
+    """Settings as pairs of a dotted name and a value in print."""
+    rows: list[list[str]] = []
+    for name, value in values.items():
+        if isinstance(value, dict) and value:
+            rows += _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            rows.append([f"{prefix}{name}", "yes" if value else "no"])
+        elif isinstance(value, list | tuple):
+            rows.append([f"{prefix}{name}", ", ".join(map(str, value))])
+        else:
+            rows.append([f"{prefix}{name}", "–" if value in (None, {}) else str(value)])
+    return rows
+
+
+def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
+    """Label, value and meaning of what a reader asks first; only what is known."""
+    training = summary.get("training") or {}
+    original = training.get("original_validation_accuracy")
+    twin = "" if original is None else f" A twin trained on the original labels has {original:.0%}."
+    events = ((summary.get("explanation") or {}).get("events") or {}).get("memorised") or {}
+    crossing = (events.get("crossing") or {}).get("layer")
+    figures = [
+        (
+            "memorised",
+            percent(summary.get("memorised_share")),
+            f"Share of the {summary.get('noisy_examples')} flipped labels that the fine-tuned "
+            "model gives. Near 100%: it has learned them by heart.",
+        ),
+        (
+            "validation accuracy",
+            percent(training.get("validation_accuracy")),
+            "Share of unseen examples it gets right although some of its training labels were "
+            f"wrong.{twin}",
+        ),
+        (
+            "generalisation score",
+            percent((summary.get("scores") or {}).get("generalisation_score")),
+            "Share of training examples whose label models that were not trained on them find "
+            "more likely than by guessing.",
+        ),
+        *(_localisation(summary) if summary["techniques"] else []),
+        (
+            "crossing",
+            None if crossing is None else f"layer {crossing:.1f}".removesuffix(".0"),
+            "The layer after which flipped examples are on average nearer to their new class than "
+            "to their old one.",
+        ),
+    ]
+    return [
+        {"label": label, "value": value, "meaning": meaning}
+        for label, value, meaning in figures
+        if value is not None
+    ]
+
+
+def _localisation(summary: dict[str, Any]) -> list[tuple[str, str | None, str]]:
+    name = lead_technique(summary)
+    does = acting(name, summary["techniques"][name])
+    meanings = {
+        "centre of gravity": f"M-CoG by {name}: the mean layer, weighted by how much it matters. "
+        f"{(summary['layers'] + 1) / 2:g} would be the middle; lower means that lower layers "
+        "matter more.",
+        "strongest single layer": f"What {does} this layer alone undoes, of all that {does} every "
+        "layer undoes.",
+        "layers to undo 95%": "The smallest number of adjacent layers that undoes nearly all that "
+        f"{does} every layer undoes.",
+        "examples one layer undoes": "Share of the memorised examples that a single layer undoes.",
+        "undone by all layers": f"Share of the flipped labels that {does} every layer undoes; "
+        "other shares are relative to it.",
+        "clean labels lost": f"Mean share of clean examples that {name} breaks. Near 0%: what it "
+        "undoes is memorisation, not knowledge of the task.",
+        "clean labels wrong": f"Mean share of clean examples that are wrong after {name}, those "
+        "included that were wrong before.",
+    }
+    return [(title, value, meanings[title]) for title, value in facts(summary, name).items()]
+
+
+def json_ready(value: Any) -> Any:
+    """With short numbers, null for what is not finite, and no control characters."""
+    if isinstance(value, dict):
+        return {json_ready(str(key)): json_ready(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_ready(one) for one in value]
+    if isinstance(value, str):
+        return value.translate(PICTURES)
+    if isinstance(value, float):
+        short = round(value, 4) if math.isfinite(value) else None
+        return int(short) if short is not None and short.is_integer() else short
+    return value
