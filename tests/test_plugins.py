@@ -189,9 +189,8 @@ def test_a_bad_setting_of_a_technique_is_one_sentence(memloc_with, tmp_path: Pat
     found = memloc_with("run", "--techniques", "spread", "--spread.power", "-1")
     assert found.returncode == 2
     assert found.stdout == ""
-    assert (
-        found.stderr == "memloc: --spread.power -1 is not possible: it has to be greater than 0.0\n"
-    )
+    words = "memloc: --spread.power '-1' is not possible: it has to be greater than 0.0\n"
+    assert found.stderr == words
     assert not (tmp_path / "runs").exists()
 
 

@@ -12,10 +12,8 @@ A setting has a dotted path such as `training.epochs`. The defaults of `Training
 from __future__ import annotations
 
 import json
-import operator
 import types
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,8 +32,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from memloc.errors import MISSING, nearest
-from memloc.errors import ConfigError as ConfigError
+from memloc.errors import MISSING, ConfigError, nearest
 from memloc.text import counted
 
 ExecutorName = Literal["local", "ray", "slurm"]
@@ -69,11 +66,14 @@ WORDING = {
     "less_than_equal": "it has to be at most {le}",
     "finite_number": "it has to be a finite number",
     "int_from_float": "it has to be a whole number",
+    "int_parsing": "it has to be a whole number",
     "int_type": "it has to be a whole number",
+    "float_parsing": "it has to be a number",
     "float_type": "it has to be a number",
     "literal_error": "it has to be {expected}",
     "string_type": "it has to be a text",
     "path_type": "it has to be a path",
+    "tuple_type": "it has to be a list",
     "byte_size": "it is not a size such as 500MB or 2GB",
     "byte_size_unit": "it is not a size such as 500MB or 2GB",
     "bool_parsing": "it has to be true or false",
@@ -111,14 +111,22 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        """Lists may be texts with commas, or single values; numbers are numbers."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        kinds = kinds_of(annotation)
-        if is_list(annotation) and value is not None:
+        """Texts, as on the command line, are read as the field wants; pydantic reads numbers."""
+        field = cls.model_fields[str(info.field_name)]
+        kinds, several = kinds_of(field.annotation), is_list(field.annotation)
+        if isinstance(value, str):
+            # A column may be called none.
+            can_be_none = field.default is not None or not kinds & {str, Path}
+            if value.lower() == "none" and type(None) in kinds and can_be_none:
+                return None
+            if value[:1] in ("[", "{") and (several or get_origin(field.annotation) is dict):
+                value = json.loads(value)
+        if several and value is not None:
             value = _as_list(value, kinds)
-        if kinds & {int, float} and not kinds & {bool, str}:
-            several = isinstance(value, list | tuple)
-            return [_number(each, kinds) for each in value] if several else _number(value, kinds)
+        if kinds & {int, float} and bool not in kinds:
+            for each in value if isinstance(value, list | tuple) else (value,):
+                if isinstance(each, bool):  # `yes` in YAML
+                    raise ValueError("it has to be a number")
         return value
 
     def replace(self, **values: Any) -> Self:
@@ -221,29 +229,15 @@ def group_in(annotation: Any) -> type[Settings] | None:
     return None
 
 
-def _number(value: Any, kinds: set[Any]) -> Any:
-    """A number of Python, also for those of numpy; neither a text nor `yes`, YAML's true."""
-    if isinstance(value, bool | str):
-        whole = "" if float in kinds else "whole "
-        raise ValueError(f"it has to be a {whole}number")
-    try:
-        return operator.index(value)
-    except TypeError:
-        return value
-
-
 def _as_list(value: Any, kinds: set[Any]) -> Any:
+    """A single value, or a text with commas, is a list too."""
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if int in kinds and str not in kinds:
             return _ranges(parts)
         return tuple(dict.fromkeys(part for part in parts if part))
-    if isinstance(value, list | tuple | dict | set):
-        return value
-    try:
-        return (value,) if isinstance(value, BaseModel) else tuple(value)
-    except TypeError:
-        return (value,)
+    single = isinstance(value, BaseModel) or not isinstance(value, Iterable)
+    return (value,) if single else value
 
 
 def _ranges(parts: list[str]) -> tuple[int, ...]:
@@ -261,11 +255,6 @@ def _ranges(parts: list[str]) -> tuple[int, ...]:
 
 
 # --- settings as a tree, and as words on the command line --------------------------------------
-
-_MEANINGS = {
-    **{"none": None, "null": None, "true": True, "yes": True, "on": True},
-    **{"false": False, "no": False, "off": False},
-}
 
 
 @dataclass(frozen=True)
@@ -319,21 +308,6 @@ class Setting:
         kind = "|".join(found) or "TEXT"
         return f"{kind},..." if is_list(annotation) else kind
 
-    def read(self, text: str) -> Any:
-        """The value that a text on the command line means; what it cannot mean stays a text."""
-        annotation, word = self.field.annotation, text.strip()
-        kinds, several = kinds_of(annotation), is_list(annotation)
-        if kinds <= {str, Path, type(None)} and not (several and word.startswith("[")):
-            # A column may be called none.
-            may_be_none = type(None) in kinds and self.default is not None
-            return None if may_be_none and word.lower() in ("none", "null") else text
-        if word.lower() in _MEANINGS:
-            return _MEANINGS[word.lower()]
-        for parse in (int, float, json.loads):
-            with suppress(ValueError):
-                return parse(word)
-        return text
-
 
 def settings_in(group: type[Settings], path: str = "") -> Iterator[Setting]:
     """All settings of a group and of the groups in it; optional groups are settings themselves."""
@@ -349,17 +323,13 @@ def settings_in(group: type[Settings], path: str = "") -> Iterator[Setting]:
 
 
 def write_value(value: Any) -> str:
-    """A value as a text on the command line, which `Setting.read` takes for the same value."""
+    """A value as a text on the command line, which is read as the same value."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, Mapping):
-        return json.dumps(dict(value), ensure_ascii=False)
-    if isinstance(value, list | tuple):
-        texts = [str(each) for each in value]
-        plain = all(t and t == t.strip() and "," not in t and t[0] not in "[{" for t in texts)
-        if texts and plain and all(type(each) in (int, float, str) for each in value):
-            return ",".join(texts)
-        return json.dumps(list(value), ensure_ascii=False, default=str)
+    if isinstance(value, list | tuple) and value and not any("," in str(each) for each in value):
+        return ",".join(map(str, value))
+    if isinstance(value, list | tuple | Mapping):
+        return json.dumps(value, ensure_ascii=False, default=str)
     return str(value)
 
 
@@ -637,13 +607,13 @@ class Run(Settings):
     @field_validator("generalisation", mode="before")
     @classmethod
     def _switch(cls, value: Any) -> Any:
-        return ({} if value else None) if isinstance(value, bool) else value
+        words: dict[str, Any] = {"true": {}, "false": None}
+        return words.get(str(value).lower(), value)
 
     @field_validator("checkpoints", mode="before")
     @classmethod
     def _check_checkpoints(cls, value: Any) -> Any:
-        number = isinstance(value, int) and not isinstance(value, bool)
-        if value is None or value == EVERY_EPOCH or (number and value >= 2):
+        if value in (None, EVERY_EPOCH) or (str(value).isdecimal() and int(value) >= 2):
             return value
         raise ValueError(f"give a number of epochs from 2 up, or {EVERY_EPOCH}")
 

@@ -17,7 +17,7 @@ from memloc.analysis.control import (
     hidden_layers,
     score,
 )
-from memloc.config import ConfigError
+from memloc.errors import ConfigError
 from memloc.techniques.gradients import Gradients, gradient_choices
 
 

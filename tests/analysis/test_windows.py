@@ -15,7 +15,7 @@ from memloc.analysis.windows import (
     mean_over_sizes,
     undoing_table,
 )
-from memloc.config import ConfigError
+from memloc.errors import ConfigError
 
 
 def test_there_are_78_windows_of_12_layers() -> None:

@@ -95,7 +95,7 @@ BAD = {
     "no value": (["--training.epochs"], "--epochs: it needs a value"),
     "dotted": (
         ["--training.warmup", "2"],
-        "--training.warmup 2 is not possible: it has to be less than 1",
+        "--training.warmup '2' is not possible: it has to be less than 1",
     ),
     "not chosen": (
         ["--techniques", "swapping", "--retraining.epochs", "3"],

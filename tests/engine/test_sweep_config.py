@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from memloc.config import DEFAULT_TECHNIQUES, ConfigError, Data, Training
+from memloc.config import DEFAULT_TECHNIQUES, Data, Training
 from memloc.engine.compute import KINDS
 from memloc.engine.progress import KIND_WORDS
 from memloc.engine.sweep_config import Sweep, parse_sweep
+from memloc.errors import ConfigError
 from memloc.paper.presets import preset_names, preset_text, read_experiment
 
 BASE = Path("/experiments")

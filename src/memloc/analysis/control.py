@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.correlation import interval_of_mean
-from memloc.config import ConfigError
+from memloc.errors import ConfigError
 from memloc.tables import ACCURACY, CELL
 
 RANKS = (1, 2)

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 import pandas as pd
 
-from memloc.config import ConfigError
+from memloc.errors import ConfigError
 
 ENOUGH = 0.2
 """Share of the flipped labels in the layers from which on it makes sense to ask in which."""

@@ -126,9 +126,9 @@ class Options:
             for flag, on in _flags(setting).items():
                 value = values.get(_parameter_name(flag))
                 if value is not None:
-                    put(given, path, setting.read(value) if isinstance(value, str) else on)
+                    put(given, path, value if isinstance(value, str) else on)
         for setting, text in self._long_options(list(words)):
-            put(given, setting.path, setting.read(text))
+            put(given, setting.path, text)
         if values["config"] is not None:
             given = complete.merge_given(complete.read_settings(values["config"], self.part), given)
         engine = Engine(**given.pop("engine", {}))

@@ -213,7 +213,8 @@ class Failure:
         """Why a job failed, by the error it ended with."""
         about = job.kind, job.key, job.title
         if not isinstance(error, MemlocError):
-            reason = f"{type(error).__name__}: {str(error).strip()}".partition("\n")[0]
+            words = str(error).strip().partition("\n")[0]
+            reason = f"{type(error).__name__}: {words}" if words else type(error).__name__
             return cls(*about, reason, log=str(log) if log else None)
         value = None if error.value is MISSING else error.value
         if not isinstance(value, str | int | float | None):

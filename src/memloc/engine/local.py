@@ -21,10 +21,11 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from memloc.config import ConfigError, Device, Execution
+from memloc.config import Device, Execution
 from memloc.engine.job import Job, Reply, jobs_from_text, jobs_to_text, work_through
 from memloc.engine.loop import Executor, Tell, WorkerLost
 from memloc.engine.store.store import Store
+from memloc.errors import ConfigError
 
 REPORT_EVERY = 0.2
 """Seconds between two progress messages of a worker."""

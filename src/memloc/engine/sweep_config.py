@@ -162,8 +162,7 @@ def parse_sweep(
         if not isinstance(top, dict):
             raise ConfigError(
                 "it is not a mapping",
-                remedy="it needs at least `models:` and `tasks:`, as in `memloc sweep builtin "
-                "--show`",
+                remedy="it needs at least `models:` and `tasks:`, see docs/sweeps.md",
             )
         return _Reader(base, data_dir).sweep({"name": name, **top})
     except MemlocError as error:

@@ -632,7 +632,7 @@ def _draw_event_pairs(
     return drawn, f" Not shown, as an event never happens: {', '.join(missing)}." if missing else ""
 
 
-TWINS = "memloc run with and without --binarise"
+TWINS = "memloc run with all classes and with two (binarise)"
 NO_TWINS = "no task was run both with all its classes and with two"
 
 

@@ -76,8 +76,8 @@ def draw_scores(data: FigureData) -> PrintedTable:
             rows.append([IN_PRINT[depth], *cells])
     if all(cell == MISSING for row in rows for cell in row[1:]):
         raise CannotDraw(
-            f"no depth and score have {FEWEST} runs in common; compute more tasks (and "
-            "--generalisation)"
+            f"no depth and score have {FEWEST} runs in common; compute more tasks, with "
+            "generalisation scores"
         )
     _, techniques = mean_centres(grid)
     caption = (

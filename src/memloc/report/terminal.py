@@ -116,7 +116,7 @@ def _show_title(words: str, summary: dict[str, Any], console: Console) -> None:
     console.print()
     console.print(Text.assemble(("memloc", "bold"), f"  {words}"))
     for part in {part_of(result) for result in summary["techniques"].values()} - {""}:
-        console.print(f"        of the layers, only the {part} are changed (--unit)", style="dim")
+        console.print(f"        of the layers, only the {part} are changed", style="dim")
 
 
 def _show_techniques(summary: dict[str, Any], console: Console) -> None:

@@ -310,7 +310,7 @@ def draw_class_probes(data: FigureData) -> list[Picture]:
     return by_task(data, table, draw, caption, ("layer", "macro F₁"), legend=entries, height=1.2)
 
 
-@figure("map", "memorisation map", "memloc run --generalisation")
+@figure("map", "memorisation map", "memloc run, generalisation")
 def draw_memorisation_map(data: FigureData) -> list[Picture]:
     """What each example owes to being in the training data: a dot per example."""
     columns = ("noisy", "training_memorisation", "generalisation_score")
@@ -340,7 +340,7 @@ def draw_memorisation_map(data: FigureData) -> list[Picture]:
     return by_task(data, table, draw, caption, labels, legend=entries, height=None)
 
 
-@figure("time", "layers over training time", "memloc run --checkpoints")
+@figure("time", "layers over training time", "memloc run, checkpoints")
 def draw_over_time(data: FigureData) -> list[Picture]:
     """Layer weights and positions over training time, and the line of their centre."""
     missing = "no run has checkpoints"
