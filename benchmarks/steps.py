@@ -24,11 +24,10 @@ from memloc.config import Training
 from memloc.data.encode import encode, training_batches
 from memloc.models.states import pooled_states
 from memloc.techniques.base import Context
-from memloc.techniques.gradients import clean_sample
+from memloc.techniques.gradients import Target, clean_sample, mean_gradient
 from memloc.techniques.probing import Probing
 from memloc.techniques.retraining import Retraining, divide, tail_parameters
 from memloc.techniques.swapping import swap_all_windows
-from memloc.training.gradients import Target, mean_gradient
 from memloc.training.learners import Learner
 from memloc.training.loop import Objective, train
 from memloc.training.probes import (

@@ -40,9 +40,6 @@ TrackerName = Literal["trackio", "wandb"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
-RetrainedTail = Literal["norm+head", "head", "all", "none"]
-Objective = Literal["nll", "gold_logit"]
-Norm = Literal["L1", "L2"]
 Unit = Literal["layer", "attention", "mlp"]
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 """What units that are not whole layers are called in sentences."""

@@ -14,6 +14,7 @@ from memloc.analysis.centroids import (
     initiation,
     largest_steps,
     mem_gen,
+    pair_table,
     pick_classes,
     positions,
     summary_table,
@@ -60,8 +61,9 @@ def test_a_pair_without_noisy_examples_is_skipped_and_counted() -> None:
     labels = np.array([0, 0, 1, 1, 2, 2, 0])
     original = np.array([0, 0, 1, 1, 2, 2, 1])
     classes = pick_classes(labels, original, labels != original, 3)
-    assert classes.pairs.tolist() == [[0, 1]]
-    assert classes.skipped == 5
+    pairs = pair_table(classes)
+    assert len(pairs) == 6
+    assert pairs[pairs["used"]].values.tolist() == [[0, 1, 1, True]]
     found = positions(np.random.default_rng(0).normal(size=(2, 7, 3)), classes)
     assert found.class_a.shape == (2, 2)
     assert found.noisy.shape == (2, 1)

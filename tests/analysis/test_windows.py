@@ -10,10 +10,9 @@ from memloc.analysis.windows import (
     centre_of_gravity,
     chosen_windows,
     error_matrix,
-    error_table,
     layer_weights,
     mean_over_sizes,
-    undoing_table,
+    window_tables,
 )
 from memloc.errors import ConfigError
 
@@ -29,7 +28,9 @@ def test_errors_count_examples_not_predicted_as_their_training_label() -> None:
     labels = np.array([0, 1, 1, 2])
     noisy = np.array([True, True, False, False])
     predicted = np.array([[0, 1, 1, 2], [2, 1, 1, 0]])
-    table = error_table("t", (Window(1, 1), Window(1, 2)), predicted, labels, noisy)
+    examples = pd.DataFrame({"example": range(4), "label": labels, "noisy": noisy})
+    windows = (Window(1, 1), Window(1, 2))
+    table = window_tables("t", windows, predicted, labels, examples)["windows"]
     assert table["noisy_error"].tolist() == [0.0, 0.5]
     assert table["clean_error"].tolist() == [0.0, 0.5]
 
@@ -50,7 +51,8 @@ def test_the_smallest_window_that_undoes_an_example_is_found() -> None:
     labels = np.array([1, 1, 1, 1])
     predicted = np.array([[1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]])
     unmodified = np.array([1, 1, 1, 0])
-    table = undoing_table("t", windows, predicted, unmodified, labels, np.array([5, 6, 7, 8]))
+    examples = pd.DataFrame({"example": [5, 6, 7, 8], "label": labels, "noisy": True})
+    table = window_tables("t", windows, predicted, unmodified, examples)["examples"]
     assert table["memorised"].tolist() == [True, True, True, False]
     assert table["smallest_window"].astype(object).where(table["smallest_window"].notna(), None).tolist() == [1, 2, None, None]  # fmt: skip  # noqa: E501
     assert table.loc[0, "first_layer"] == 2

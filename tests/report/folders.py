@@ -25,12 +25,8 @@ from memloc.analysis.centroids import (
 )
 from memloc.analysis.windows import (
     all_windows,
-    error_matrix,
-    error_table,
     layer_table,
-    layer_weights,
-    prediction_table,
-    undoing_table,
+    window_tables,
 )
 from memloc.api.experiments import keep
 from memloc.config import (
@@ -206,19 +202,12 @@ def _of_seed(
         wrong[:, is_noisy] = undoing(n, layers, seed, needed)
         predicted = np.where(wrong, examples["original_label"].to_numpy(), labels)
         unmodified = np.where(numbers == 0, -1, labels)  # the first was never memorised
-        errors = error_table(technique, windows, predicted, labels, is_noisy)
-        own = is_noisy if technique == "retraining" else np.ones_like(is_noisy)
-        parts["windows"].append(errors)
-        parts["layers"].append(layer_weights(technique, error_matrix(errors)))
-        parts["predictions"].append(
-            prediction_table(technique, windows, predicted[:, own], numbers[own])
-        )
-        parts["examples"].append(
-            undoing_table(
-                technique, windows, predicted[:, is_noisy], unmodified[is_noisy],
-                labels[is_noisy], numbers[is_noisy],
-            )
-        )  # fmt: skip
+        found = window_tables(technique, windows, predicted, unmodified, examples)
+        if technique == "retraining":
+            rows = found["predictions"]
+            found["predictions"] = rows[rows["example"].isin(numbers[is_noisy])]
+        for name, table in found.items():
+            parts[name].append(table)
     for technique in ("gradients", "probing"):
         weights = chance.uniform(0, 1, layers) / np.arange(1, layers + 1)
         parts["layers"].append(layer_table(technique, weights / weights.sum()))

@@ -29,7 +29,7 @@ from memloc.training.loop import (
     TrainingData,
     fine_tune,
 )
-from memloc.training.resume import Kept, ResumePoint, forget_finished, forget_states
+from memloc.training.resume import ResumePoint, forget_finished, forget_states
 from tests.conftest import labelled_rows
 from tests.techniques.test_retraining import TRAINING as RETRAINING
 from tests.techniques.test_retraining import make_context
@@ -269,7 +269,7 @@ def test_a_state_of_other_settings_is_not_used(
 
 
 def kept(store: Store, name: str = "key-training", every: float = 0.0, value: int = 0):
-    point, values = ResumePoint(store, name, every), Kept({"value": value})
+    point, values = ResumePoint(store, name, every), {"value": value}
     point.keep("values", values)
     return point, values
 
@@ -294,7 +294,7 @@ def test_only_the_newest_state_is_kept_and_each_training_has_its_own(tmp_path: P
     for name, value in [("key-attempt-1", 11), ("key-attempt-1-result", 100), ("key-attempt-2", 0)]:
         point, values = kept(store, name)
         assert point.restore() == (value > 0)
-        assert values.data == {"value": value}
+        assert values == {"value": value}
     kept(store, "key-attempt-1")[0].forget()
     assert states(store) == ["key-attempt-1-result-1", "key-attempt-11-1"]
     assert list((tmp_path / ".tmp").iterdir()) == []
@@ -313,7 +313,7 @@ def test_a_full_disk_ends_neither_the_training_nor_the_state_before(
     assert list((tmp_path / ".tmp").iterdir()) == []
     point, values = kept(store)
     assert point.restore()
-    assert values.data == {"value": 1}
+    assert values == {"value": 1}
 
 
 def test_states_of_finished_jobs_can_be_swept(tmp_path: Path) -> None:

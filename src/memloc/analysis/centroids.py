@@ -14,7 +14,6 @@ Events are layers on the way of the noisy examples. An event that never happens 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -46,18 +45,15 @@ class Classes:
     """As trained."""
     original: np.ndarray
     noisy: np.ndarray
-    pairs: np.ndarray
-    """[pairs, 2] the ordered pairs (a, b) that have noisy examples and clean ones of both."""
-    skipped: int
-    """Ordered pairs of classes that do not."""
+    counts: np.ndarray
+    """[a, b] how many noisy examples were b and became a."""
+    used: np.ndarray
+    """[a, b] whether there are such examples, and clean ones of both classes."""
 
     @property
     def moved(self) -> np.ndarray:
         """Rows of the noisy examples that belong to one of the pairs."""
-        known = {(a, b) for a, b in self.pairs.tolist()}
-        rows = np.flatnonzero(self.noisy).tolist()
-        of_pair = [(int(self.labels[row]), int(self.original[row])) in known for row in rows]
-        return np.array(rows, dtype=np.int64)[of_pair]
+        return np.flatnonzero(self.noisy & self.used[self.labels, self.original])
 
 
 @dataclass(frozen=True)
@@ -80,18 +76,17 @@ def pick_classes(
         DataError: If there is none.
     """
     clean = np.bincount(labels[~noisy], minlength=n_classes)
-    moved = np.zeros((n_classes, n_classes), np.int64)
-    np.add.at(moved, (labels[noisy], original[noisy]), 1)
-    usable = (moved > 0) & (clean[:, None] > 0) & (clean[None, :] > 0)
-    pairs = np.argwhere(usable)
-    if not len(pairs):
+    counts = np.zeros((n_classes, n_classes), np.int64)
+    np.add.at(counts, (labels[noisy], original[noisy]), 1)
+    used = (counts > 0) & (clean[:, None] > 0) & (clean[None, :] > 0)
+    if not used.any():
         with_clean = int((clean > 0).sum())
         raise DataError(
             f"centroids need noisy examples between two classes that also have clean ones, and "
             f"only {with_clean} of {n_classes} classes have clean examples",
             remedy="use more examples or leave out the explanations",
         )
-    return Classes(labels, original, noisy, pairs, n_classes * (n_classes - 1) - len(pairs))
+    return Classes(labels, original, noisy, counts, used)
 
 
 def positions(states: np.ndarray | Tensor, classes: Classes) -> Positions:
@@ -107,12 +102,12 @@ def positions(states: np.ndarray | Tensor, classes: Classes) -> Positions:
     moved = classes.moved
     members = [
         np.flatnonzero(~classes.noisy & (classes.labels == label))
-        for label in range(int(max(classes.labels.max(), classes.original.max())) + 1)
+        for label in range(len(classes.used))
     ]
+    pairs = np.argwhere(classes.used).tolist()
     noisy, class_a, class_b = [], [], []
     for state in np.asarray(states):
         layer = _Layer.of(state, members)
-        pairs = [(a, b) for a, b in classes.pairs.tolist()]
         noisy.append(layer.on_line(moved, classes.labels[moved], classes.original[moved]))
         class_a.append(np.concatenate([layer.on_line(members[a], a, b) for a, b in pairs]))
         class_b.append(np.concatenate([layer.on_line(members[b], a, b) for a, b in pairs]))
@@ -220,12 +215,10 @@ def crossing_table(found: Positions, examples: np.ndarray) -> pd.DataFrame:
     )
 
 
-def pair_table(classes: Classes, n_classes: int) -> pd.DataFrame:
+def pair_table(classes: Classes) -> pd.DataFrame:
     """All ordered pairs of classes, with the number of noisy examples and whether they count."""
-    used = {(a, b) for a, b in classes.pairs.tolist()}
-    labels, original = (of[classes.noisy].tolist() for of in (classes.labels, classes.original))
-    moved = Counter(zip(labels, original, strict=True))
-    rows = [(*pair, moved[pair], pair in used) for pair in permutations(range(n_classes), 2)]
+    pairs = permutations(range(len(classes.used)), 2)
+    rows = [(*pair, classes.counts[pair], classes.used[pair]) for pair in pairs]
     return pd.DataFrame(rows, columns=["label", "original_label", "noisy", "used"])
 
 

@@ -73,41 +73,69 @@ def chosen_windows(n_layers: int, sizes: Sequence[int] | None) -> tuple[Window, 
     return windows if sizes is None else tuple(w for w in windows if w.size in {*sizes, n_layers})
 
 
-def error_table(
+def window_tables(
     technique: str,
-    windows: tuple[Window, ...],
+    windows: Sequence[Window],
     predicted: np.ndarray,
-    labels: np.ndarray,
-    noisy: np.ndarray,
-) -> pd.DataFrame:
-    """Errors per window: share of noisy (clean) examples not predicted as their training label."""
+    unmodified: np.ndarray,
+    examples: pd.DataFrame,
+) -> dict[str, Any]:
+    """The tables layers, windows, predictions and examples of a technique that changes windows.
+
+    An example that was never memorised, or that no window undoes, has no smallest window.
+
+    Args:
+        technique: Its name.
+        windows: In the order of `all_windows`.
+        predicted: Class per window and example.
+        unmodified: Class per example, before any change.
+        examples: Rows of `Context.examples`, in the same order.
+    """
+    ids, labels, noisy = (examples[c].to_numpy() for c in ("example", "label", "noisy"))
+    first, last = np.array(windows).T
     wrong = predicted != labels
-    return pd.DataFrame(
+    errors = pd.DataFrame(
         {
             "technique": technique,
-            "first_layer": [window.first for window in windows],
-            "last_layer": [window.last for window in windows],
-            "size": [window.size for window in windows],
+            "first_layer": first,
+            "last_layer": last,
+            "size": last - first + 1,
             "noisy_error": wrong[:, noisy].mean(axis=1),
             "clean_error": wrong[:, ~noisy].mean(axis=1) if (~noisy).any() else np.nan,
         }
     )
-
-
-def prediction_table(
-    technique: str, windows: tuple[Window, ...], predicted: np.ndarray, examples: np.ndarray
-) -> pd.DataFrame:
-    """One row per window and example."""
-    n = len(examples)
-    return pd.DataFrame(
+    predictions = pd.DataFrame(
         {
             "technique": technique,
-            "first_layer": np.repeat([window.first for window in windows], n),
-            "last_layer": np.repeat([window.last for window in windows], n),
-            "example": np.tile(examples, len(windows)),
+            "first_layer": np.repeat(first, len(ids)),
+            "last_layer": np.repeat(last, len(ids)),
+            "example": np.tile(ids, len(windows)),
             "predicted": predicted.reshape(-1),
         }
     )
+    memorised = (unmodified == labels)[noisy]
+    undone = wrong[:, noisy].any(axis=0) & memorised
+    smallest = wrong[:, noisy].argmax(axis=0)  # the first: then the lowest of its size
+
+    def of_smallest(values: np.ndarray) -> pd.Series[int]:
+        return pd.Series(values[smallest], dtype="Int64").where(undone)
+
+    undoing = pd.DataFrame(
+        {
+            "technique": technique,
+            "example": ids[noisy],
+            "memorised": memorised,
+            "smallest_window": of_smallest(last - first + 1),
+            "first_layer": of_smallest(first),
+            "last_layer": of_smallest(last),
+        }
+    )
+    return {
+        "layers": layer_weights(technique, error_matrix(errors)),
+        "windows": errors,
+        "predictions": predictions,
+        "examples": undoing,
+    }
 
 
 def error_matrix(windows: pd.DataFrame) -> np.ndarray:
@@ -197,37 +225,3 @@ def centre_of_gravity(weights: np.ndarray) -> float | None:
     if not math.isfinite(total) or total <= 0:
         return None
     return float(np.sum(np.arange(1, len(weights) + 1) * weights) / total)
-
-
-def undoing_table(
-    technique: str,
-    windows: tuple[Window, ...],
-    predicted: np.ndarray,
-    unmodified: np.ndarray,
-    labels: np.ndarray,
-    examples: np.ndarray,
-) -> pd.DataFrame:
-    """Per example: is it memorised, and which smallest (then lowest) window undoes that?
-
-    Windows are in the order of `all_windows`, so the first that changes the prediction is the
-    smallest. An example that was never memorised, or that no window undoes, has no window.
-    """
-    wrong = predicted != labels
-    memorised = unmodified == labels
-    first = wrong.argmax(axis=0)
-    found = wrong.any(axis=0) & memorised
-    chosen = [windows[index] for index in first]
-
-    def column(values: list[int]) -> pd.Series:
-        return pd.Series(values, dtype="Int64").where(pd.Series(found))
-
-    return pd.DataFrame(
-        {
-            "technique": technique,
-            "example": examples,
-            "memorised": memorised,
-            "smallest_window": column([window.size for window in chosen]),
-            "first_layer": column([window.first for window in chosen]),
-            "last_layer": column([window.last for window in chosen]),
-        }
-    )

@@ -19,6 +19,11 @@ Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
 StatesOf = Role | Literal["bottom_swapped", "top_swapped"]
 """Models whose states are looked at; the last two are θ_M2 with half its layers from θ_O."""
 SWAPPED_HALVES: tuple[StatesOf, ...] = ("bottom_swapped", "top_swapped")
+NO_SINGLE_STATE = (
+    "the head of this model does not read the first or the last token alone, so there is no single "
+    "state per layer to look at"
+)
+"""Of models whose head reads several positions."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from memloc.config import Dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError
 from memloc.models.blocks import Batch, BlockModel
-from memloc.models.names import Role, StatesOf
+from memloc.models.names import NO_SINGLE_STATE, Role, StatesOf
 from memloc.models.on_demand import nameless_file
 
 EVALUATION_BATCH = 32
@@ -76,10 +76,7 @@ def pooled_states(
         ModelError: If the head does not read a single position.
     """
     if model.pooling == "other":
-        raise ModelError(
-            "the head of this model does not read the first or the last token alone, so there is "
-            "no single state per layer to look at; leave out probing and explanations"
-        )
+        raise ModelError(NO_SINGLE_STATE)
     states = torch.empty(0, 0, 0)
     kept = range(model.n_layers + 1) if layers is None else layers
     done = 0

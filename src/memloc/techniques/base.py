@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from memloc.config import Settings, Training, Windows
 from memloc.errors import ConfigError, MemlocError
-from memloc.models.names import Role, StatesOf
+from memloc.models.names import NO_SINGLE_STATE, Role, StatesOf
 from memloc.tables import Table
 
 if TYPE_CHECKING:
@@ -147,41 +147,6 @@ class LocalisationResult:
             "examples": self.examples,
         }
         return {k: table for k, table in named.items() if table is not None} | self.details
-
-    @classmethod
-    def of_windows(
-        cls,
-        technique: str,
-        windows: Sequence[Window],
-        predicted: np.ndarray,
-        unmodified: np.ndarray,
-        examples: pd.DataFrame,
-        **rest: Any,
-    ) -> LocalisationResult:
-        """The result of a technique that changes windows of layers.
-
-        Args:
-            technique: Its name.
-            windows: In the order of `memloc.analysis.windows.all_windows`.
-            predicted: Class per window and example.
-            unmodified: Class per example, before any change.
-            examples: Rows of `Context.examples`, in the same order.
-            **rest: `details` and `costs`.
-        """
-        from memloc.analysis import windows as of
-
-        chosen = tuple(windows)
-        ids, labels, noisy = (examples[c].to_numpy() for c in ("example", "label", "noisy"))
-        errors = of.error_table(technique, chosen, predicted, labels, noisy)
-        return cls(
-            layers=of.layer_weights(technique, of.error_matrix(errors)),
-            windows=errors,
-            predictions=of.prediction_table(technique, chosen, predicted, ids),
-            examples=of.undoing_table(
-                technique, chosen, predicted[:, noisy], unmodified[noisy], labels[noisy], ids[noisy]
-            ),
-            **rest,
-        )
 
 
 @dataclass(frozen=True)
@@ -337,10 +302,7 @@ class Technique:
                     least = f"at least {self.smallest_group} {kind} examples are needed"
                     return f"{least} and there are {count}"
         if there.pooling == "other" and any(":" in need for need in self.needed):
-            return (
-                "the head of this model does not read the first or the last token alone, so there "
-                "is no single state per layer to look at"
-            )
+            return NO_SINGLE_STATE
         # Half precision is too coarse for the small steps of training.
         head: tuple[Role, ...] = ("pretrained",) if "frozen" in self.needed else ()
         for role in (*self.trains, *head):

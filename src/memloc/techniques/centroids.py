@@ -144,7 +144,7 @@ class Centroids(Explanation):
             "trajectories": pd.concat(paths, ignore_index=True),
             "events": pd.concat(events, ignore_index=True),
             "crossings": of.crossing_table(found["memorised"], moved),
-            "pairs": of.pair_table(classes, n_classes),
+            "pairs": of.pair_table(classes),
         }
 
 

@@ -18,11 +18,11 @@ layer, 2(L − a + 1) for the states and their gradients and b − a + 1 for the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from memloc.config import MOST_EPOCHS, RetrainedTail, Settings, Unit
+from memloc.config import MOST_EPOCHS, Settings, Unit
 from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from memloc.models.states import StateCache
 
 
+Tail = Literal["norm+head", "head", "all", "none"]
+
+
 class Retraining(Technique):
     """Reset layers and train them on clean examples alone."""
 
@@ -57,7 +60,7 @@ class Retraining(Technique):
             description="Dropout in frozen layers too, as in the authors' program; by default they "
             "are deterministic, so that states below the window can be computed once.",
         )
-        tail: RetrainedTail = Field(
+        tail: Tail = Field(
             "norm+head",
             description="What learns beside the window: norm+head (the authors' program), head, "
             "all (also BERT's pooler), none (the paper's words).",
@@ -141,7 +144,6 @@ class Retraining(Technique):
         from memloc.models.states import predict_logits
         from memloc.training.learners import Learner
         from memloc.training.loop import Objective, TrainingFailed, train
-        from memloc.training.resume import Kept
 
         config, training = self.config, context.training.replace(epochs=self.config.epochs)
         labels, noisy, examples = context.columns("label", "noisy", "example")
@@ -151,14 +153,14 @@ class Retraining(Technique):
         if "unmodified" not in context.scratch:
             logits = predict_logits(model, encoded, training.dtype, evaluated)
             context.scratch["unmodified"] = logits.argmax(axis=1)
-        kept = Kept({"losses": [], "block_passes": 0})
+        record: dict[str, Any] = {"losses": [], "block_passes": 0}
         resume = context.resume and context.resume.part(f"window-{window.first}-{window.last}")
         if resume is not None:
-            resume.keep("record", kept)
+            resume.keep("record", record)
 
         def forward(rows: np.ndarray) -> Tensor:
             below = 0 if cache is None else window.first - 1
-            kept.data["block_passes"] += model.n_layers - below
+            record["block_passes"] += model.n_layers - below
             if cache is None:
                 return model.logits(encoded.batch(rows.tolist(), model.device))
             return model.resume(*cache.batch(rows), below)
@@ -182,7 +184,7 @@ class Retraining(Technique):
             try:
                 objective = Objective(learner, answers, training)
                 for (losses,) in train([objective], context.seed, report, resume):
-                    kept.data["losses"].append(losses)
+                    record["losses"].append(losses)
                 logits = predict_logits(model, encoded, training.dtype, evaluated, forward)
                 if not np.isfinite(logits).all():
                     raise TrainingFailed(
@@ -204,8 +206,8 @@ class Retraining(Technique):
             "losses": pd.DataFrame(
                 {
                     "epoch": range(1, training.epochs + 1),
-                    "loss": [float(np.mean(epoch)) for epoch in kept.data["losses"]],
-                    "block_passes": kept.data["block_passes"],
+                    "loss": [float(np.mean(epoch)) for epoch in record["losses"]],
+                    "block_passes": record["block_passes"],
                 }
             ),
         }
@@ -220,6 +222,8 @@ class Retraining(Technique):
         """
         import numpy as np
         import pandas as pd
+
+        from memloc.analysis.windows import window_tables
 
         found = dict(zip(windows, parts, strict=True))
         failed = {w: p["failure"]["reason"].iloc[0] for w, p in found.items() if "failure" in p}
@@ -239,12 +243,15 @@ class Retraining(Technique):
         if failed:
             rows = [(self.name, *window, reason) for window, reason in failed.items()]
             details["failures"] = pd.DataFrame(rows, columns=list(self.tables[1].columns))
-        return LocalisationResult.of_windows(
-            self.name,
-            tuple(found),
-            np.stack([table["predicted"].to_numpy() for table in answers]),
-            answers[0]["unmodified"].to_numpy(),
-            context.examples.set_index("example").loc[answers[0]["example"]].reset_index(),
+        examples = context.examples.set_index("example").loc[answers[0]["example"]].reset_index()
+        return LocalisationResult(
+            **window_tables(
+                self.name,
+                tuple(found),
+                np.stack([table["predicted"].to_numpy() for table in answers]),
+                answers[0]["unmodified"].to_numpy(),
+                examples,
+            ),
             details=details,
             costs={"block_passes": sum(int(table["block_passes"].iloc[0]) for table in losses)},
         )
@@ -281,7 +288,7 @@ def divide(noisy: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)])
 
 
-def tail_parameters(model: BlockModel, which: RetrainedTail) -> tuple[str, ...]:
+def tail_parameters(model: BlockModel, which: Tail) -> tuple[str, ...]:
     """Names of the parameters behind the layers that learn together with a window."""
     head = set(model.groups.head)
 

@@ -41,7 +41,7 @@ class Swapping(Technique):
 
     def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
         """Swap all windows and weigh the layers by the errors that follow."""
-        from memloc.analysis.windows import all_windows, chosen_windows
+        from memloc.analysis.windows import all_windows, chosen_windows, window_tables
 
         memorised = context.model("memorised")
         chosen = chosen_windows(memorised.n_layers, context.windows.sizes)
@@ -55,12 +55,9 @@ class Swapping(Technique):
         )
         # All windows advance together, so leaving some out would save little.
         kept = [window in chosen for window in all_windows(memorised.n_layers)]
-        return LocalisationResult.of_windows(
-            self.name,
-            chosen,
-            found.predicted[1:][kept],
-            found.predicted[0],
-            context.examples,
+        predicted, unmodified = found.predicted[1:][kept], found.predicted[0]
+        return LocalisationResult(
+            **window_tables(self.name, chosen, predicted, unmodified, context.examples),
             costs={
                 "block_passes": found.block_passes,
                 "batches": found.batches,

@@ -17,8 +17,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
@@ -26,6 +25,9 @@ from memloc.errors import MALFORMED, StoreError
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.distributed.checkpoint.stateful import Stateful
+
+    from memloc.engine.store.store import Store
 
 KIND = "resume"
 REVISION = 2
@@ -33,53 +35,6 @@ REVISION = 2
 SAVE_EVERY = 600.0
 """Seconds between two states."""
 VALUES, TENSORS = "values.json", "tensors.safetensors"
-
-
-class StateStore(Protocol):
-    """Where states are kept; `memloc.engine.store` has one."""
-
-    def keys(self, kind: str) -> list[str]:
-        """Names of everything stored under a kind."""
-
-    def open(self, kind: str, key: str) -> Any:
-        """Open what was written; raises `StoreError` if it is damaged."""
-
-    def write(self, kind: str, key: str, inputs: Any) -> AbstractContextManager[Any]:
-        """Write something that is there completely or not at all."""
-
-    def remove(self, kind: str, key: str) -> None:
-        """Remove it in one go."""
-
-    def has_result(self, key: str) -> bool:
-        """Whether a finished result has this key."""
-
-    def versions(self) -> dict[str, str]:
-        """Versions of all libraries that have a say in the numbers."""
-
-
-class Stateful(Protocol):
-    """A part of what a training must know to go on; optimisers of torch are such, for example."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """Tensors, which may be the living ones, and JSON data, nested in any way."""
-
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """Become what it was when it gave this."""
-
-
-class Kept:
-    """Data as a part of a state."""
-
-    def __init__(self, data: Mapping[str, Any] | None = None) -> None:
-        self.data = dict(data or {})
-
-    def state_dict(self) -> dict[str, Any]:
-        """All of it."""
-        return self.data
-
-    def load_state_dict(self, state: dict[str, Any], /) -> None:
-        """As it was."""
-        self.data = state
 
 
 class ResumePoint:
@@ -91,9 +46,9 @@ class ResumePoint:
         every: Seconds between two states; 0 saves after every step.
     """
 
-    def __init__(self, store: StateStore, name: str, every: float = SAVE_EVERY) -> None:
+    def __init__(self, store: Store, name: str, every: float = SAVE_EVERY) -> None:
         self.store, self.name, self.every = store, name, every
-        self.kept: dict[str, Stateful] = {}
+        self.kept: dict[str, Stateful | dict[str, Any]] = {}
         self.belongs = self._belonging(None)
         self.last = time.monotonic()
 
@@ -101,8 +56,11 @@ class ResumePoint:
         """For one of several trainings of the same job."""
         return ResumePoint(self.store, f"{self.name}-{name}", self.every)
 
-    def keep(self, name: str, part: Stateful) -> None:
-        """Make something part of the state."""
+    def keep(self, name: str, part: Stateful | dict[str, Any]) -> None:
+        """Make something part of the state: tensors and JSON data, nested in any way.
+
+        What has `state_dict` and `load_state_dict`, as optimisers of torch do, is asked for it.
+        """
         self.kept[name] = part
 
     def restore(self, belongs: Any = None) -> bool:
@@ -120,7 +78,11 @@ class ResumePoint:
             state = self._read(number)
             if state is not None:
                 for name, part in self.kept.items():
-                    part.load_state_dict(state[name])
+                    if isinstance(part, dict):
+                        part.clear()
+                        part.update(state[name])
+                    else:
+                        part.load_state_dict(state[name])
                 return True
         return False
 
@@ -139,8 +101,11 @@ class ResumePoint:
         before = self._numbers()
         number = max(before, default=0) + 1
         tensors: dict[str, Tensor] = {}
-        values = _take_out({name: part.state_dict() for name, part in self.kept.items()}, tensors)
-        text = json.dumps(values)
+        state = {
+            name: part if isinstance(part, dict) else part.state_dict()
+            for name, part in self.kept.items()
+        }
+        text = json.dumps(_take_out(state, tensors))
         try:
             with self.store.write(KIND, f"{self.name}-{number}", self.belongs) as draft:
                 (draft.path / VALUES).write_text(text, encoding="utf-8")
@@ -207,14 +172,14 @@ def _put_back(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return value
 
 
-def forget_states(store: StateStore, key: str) -> None:
+def forget_states(store: Store, key: str) -> None:
     """Remove all states of a job, damaged ones too: it is done."""
     for name in store.keys(KIND):
         if name.startswith(f"{key}-"):
             store.remove(KIND, name)
 
 
-def forget_finished(store: StateStore) -> None:
+def forget_finished(store: Store) -> None:
     """Remove states of jobs whose result is there: their process was killed before it could."""
     for name in store.keys(KIND):
         if store.has_result(name.split("-")[0]):
@@ -235,18 +200,18 @@ class Snapshots:
     def end_epoch(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights, if they are wanted; a full disk does not end a training."""
         if epoch in self.epochs:
-            self._point(epoch, Kept(weights)).save()
+            self._point(epoch, dict(weights)).save()
 
     def read(self, epoch: int) -> dict[str, Tensor] | None:
         """The weights of an epoch; None if they are not there."""
-        kept = Kept()
-        return kept.data if self._point(epoch, kept).restore() else None
+        weights: dict[str, Tensor] = {}
+        return weights if self._point(epoch, weights).restore() else None
 
     def complete(self) -> bool:
         """Whether all can be read."""
         return all(self.read(epoch) is not None for epoch in self.epochs)
 
-    def _point(self, epoch: int, weights: Kept) -> ResumePoint:
+    def _point(self, epoch: int, weights: dict[str, Tensor]) -> ResumePoint:
         point = self.resume.part(f"epoch-{epoch}")
         point.keep("weights", weights)
         return point
