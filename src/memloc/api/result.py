@@ -152,12 +152,12 @@ class Result:
         Raises:
             MemlocError: If it cannot be written.
         """
-        from memloc.report.page import write_result
+        from memloc.report.page import write_report
 
         self.check_models("a report")
         place = self.folder or Path("result")
         found = RunFolder(place, self.settings, self.summary, self.written, self.tables)
-        return write_result(found, Path(path))
+        return write_report(found, Path(path))
 
     def check_models(self, what: str) -> None:
         """Some things only exist of one model.

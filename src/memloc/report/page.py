@@ -13,7 +13,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ SCRIPTS = tuple(
 UNSAFE_IN_SCRIPT = {
     ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\ufeff"
 }
+MOST_EXAMPLES = 20_000
 LARGEST = 7_500_000
 """Bytes of data; with scripts and styles the page stays below 8 MB."""
 EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
@@ -47,11 +48,13 @@ Check = Callable[[Grid], tuple[str, list[dict[str, Any]]]]
 `statement`, `paper`, `here`, `n`, `verdict` and `explanation`."""
 
 
-def write_report(folder: Path, out: Path | None = None, check: Check | None = None) -> Path:
+def write_report(
+    source: Path | RunFolder, out: Path | None = None, check: Check | None = None
+) -> Path:
     """Write the page of a result, or of a folder of results; returns where it is.
 
     Args:
-        folder: One result of `memloc run` or `memloc localise`, or a folder of such.
+        source: A result of `memloc run` or `memloc localise`, its folder, or a folder of such.
         out: The file to write; by default `report.html` in the folder.
         check: Checks claims where there are several runs; without it, the page has none.
 
@@ -59,21 +62,10 @@ def write_report(folder: Path, out: Path | None = None, check: Check | None = No
         ResultsError: If there are no results, if a file is damaged, or if the page cannot be
             written.
     """
-    return _write(out or folder / REPORT, page_data(folder, check=check))
-
-
-def write_result(result: RunFolder, out: Path) -> Path:
-    """Write the page of one result, which may be in memory; returns where it is.
-
-    Raises:
-        ResultsError: If the page cannot be written.
-    """
-    return _write(out, results_data([result], result.path.absolute().name))
-
-
-def _write(place: Path, data: dict[str, Any]) -> Path:
+    place = out or (source.path if isinstance(source, RunFolder) else source) / REPORT
+    text = render(page_data(source, check=check))
     try:
-        write_whole(place, render(data))
+        write_whole(place, text)
     except OSError as error:
         raise ResultsError(
             f"cannot write {str(place)!r}: {error.strerror or error}", remedy="give another file"
@@ -81,55 +73,40 @@ def _write(place: Path, data: dict[str, Any]) -> Path:
     return place
 
 
-def page_data(folder: Path, largest: int = LARGEST, check: Check | None = None) -> dict[str, Any]:
-    """All data of the page, as JSON data.
+def page_data(
+    source: Path | RunFolder, largest: int = LARGEST, check: Check | None = None
+) -> dict[str, Any]:
+    """All data of the page, as JSON data; with as many single examples as fit.
 
     Args:
-        folder: One result of `memloc run` or `memloc localise`, or a folder of such.
+        source: As of `write_report`.
         largest: Bytes of JSON.
-        check: Checks claims where there are several runs.
+        check: As of `write_report`.
 
     Raises:
         ResultsError: If there are no results, or if a file is damaged.
     """
-    found = find_results(folder)
-    grid = _grid_data(read_grid(folder), check) if sum(run.trained for run in found) > 1 else None
-    several = not (folder / "settings.json").is_file()
-    return results_data(found, folder.absolute().name, several, grid, largest)
-
-
-def results_data(
-    results: Sequence[RunFolder],
-    name: str,
-    several: bool = False,
-    grid: dict[str, Any] | None = None,
-    largest: int = LARGEST,
-) -> dict[str, Any]:
-    """The data of the page of these results, with as many single examples as fit.
-
-    Raises:
-        ResultsError: If a table is damaged.
-    """
-    left = largest - size_of(grid)
-    runs = [result_data(result) for result in results]
-    sizes = [size_of(run) for run in runs]
-    while sum(sizes) > left and any(map(_shown, runs)):
-        index = max(range(len(runs)), key=lambda one: (_shown(runs[one]) > 0, sizes[one]))
-        runs[index] = result_data(results[index], _shown(runs[index]) // 2)
-        sizes[index] = size_of(runs[index])
+    folder = source.path if isinstance(source, RunFolder) else source
+    results = (source,) if isinstance(source, RunFolder) else find_results(source)
+    grid = None
+    if sum(result.trained for result in results) > 1:
+        grid = _grid_data(read_grid(folder), check)
+    runs = [result_data(result, MOST_EXAMPLES) for result in results]
+    while size_of(runs) + size_of(grid) > largest and (shown := max(map(_examples, runs))):
+        runs = [result_data(result, shown // 2) for result in results]
     looks = technique_looks(name for result in results for name in result.techniques)
     return {
         "memloc": memloc.__version__,
-        "several": several,
-        "folder": name,
+        "several": results[0].path != folder,
+        "folder": folder.absolute().name,
         "colours": json_ready({name: look.colour for name, look in looks.items()}),
         "runs": runs,
         "grid": grid,
     }
 
 
-def _shown(run: dict[str, Any]) -> int:
-    """Single examples on the page."""
+def _examples(run: dict[str, Any]) -> int:
+    """How many single examples are on the page."""
     return len(run["examples"]["example"]) if run["examples"] else 0
 
 

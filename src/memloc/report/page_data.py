@@ -9,15 +9,28 @@ from __future__ import annotations
 import base64
 import math
 import shlex
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from memloc.config import PARTS
+from memloc.config import (
+    PARTS,
+    Localisation,
+    Run,
+    Settings,
+    Training,
+    leaves,
+    settings_in,
+    write_value,
+)
+from memloc.errors import MISSING as UNKNOWN
 from memloc.errors import MemlocError
-from memloc.report.reproduce import command_of
+from memloc.models.names import known_training
 from memloc.results.folders import RunFolder, damaged, unit_of
 from memloc.results.narrative import acting, facts, lead_technique
 from memloc.results.summary import (
@@ -25,7 +38,7 @@ from memloc.results.summary import (
     summarise_explanation,
     summarise_techniques,
 )
-from memloc.techniques import all_tables, installed
+from memloc.techniques import installed, names
 from memloc.text import percent
 
 TABLES = (
@@ -43,7 +56,6 @@ CURVES = (
 """State and split of the learning curves."""
 LOWEST, HIGHEST, STEPS, MISSING = -1.0, 2.0, 254, 255
 """Positions between two classes become bytes: 0..254, and 255 if there is none."""
-MOST_EXAMPLES = 20_000
 LONGEST = 2000
 """Characters of a text."""
 PICTURES = {
@@ -52,6 +64,8 @@ PICTURES = {
     **dict.fromkeys((*range(0x80, 0xA0), *range(0xD800, 0xE000)), 0xFFFD),
 }
 """Control characters as their pictures, so that none of them does anything."""
+ALWAYS = ("data.task", "model.name", "seeds")
+"""Settings that the command names even if they have their default."""
 
 Tables = dict[str, pd.DataFrame]
 
@@ -69,13 +83,14 @@ class View(NamedTuple):
         return {name: rows for name, rows in found.items() if len(rows)}
 
 
-def result_data(run: RunFolder, most: int = MOST_EXAMPLES) -> dict[str, Any]:
+def result_data(run: RunFolder, most: int) -> dict[str, Any]:
     """All that the page shows of one result, with at most so many single examples.
 
     Raises:
         ResultsError: If a file is damaged.
     """
-    tables = _read(run)
+    found = {name: _with_seed(run, run.table(name)) for name in TABLES if run.has(name)}
+    tables = {name: table for name, table in found.items() if len(table)}
     try:
         data: dict[str, Any] = json_ready(_result(run, tables, most))
     # Columns and types are right, so this is for contents that contradict each other.
@@ -84,21 +99,17 @@ def result_data(run: RunFolder, most: int = MOST_EXAMPLES) -> dict[str, Any]:
     return data
 
 
-def _read(run: RunFolder) -> Tables:
-    """The tables of a result, all with a seed, whoever wrote them."""
-    found, schemas = {}, all_tables()
-    for name in TABLES:
-        columns = schemas[name].columns_in("run" if run.trained else "localise")
-        optional = [column for column, known in columns.items() if known.optional]
-        table = run.table(name, columns, optional)
-        if table is not None and len(table):
-            found[name] = table if run.trained else table.assign(seed=0)
-    return found
+def _with_seed(run: RunFolder, table: pd.DataFrame | None) -> pd.DataFrame:
+    """All tables have a seed, whoever wrote them."""
+    assert table is not None
+    return table if run.trained else table.assign(seed=0)
 
 
 def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
-    noisy = _noisy_examples(tables)
-    total, noisy = len(noisy), noisy.head(most)
+    # All noisy examples that some table knows, by number.
+    parts = [tables[name] for name in ("examples", "crossings") if name in tables]
+    noisy = pd.concat([pd.DataFrame({"example": []}), *parts]).drop_duplicates("example")
+    total, noisy = len(noisy), noisy.set_index("example").sort_index().head(most)
     # The frozen model has a seed of its own, which is not one of the run.
     seeds = tuple(tables["layers"]["seed"].unique().tolist()) if "layers" in tables else (0,)
     views = [View(str(seed), f"seed {seed}", (seed,)) for seed in seeds]
@@ -111,8 +122,7 @@ def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
         if len(noisy):
             single["ways"] = _ways(run, view.of(tables), noisy)
             single["undone"] = {
-                name: _undone_in(rows[rows["seed"].isin(view.seeds)], noisy)
-                for name, rows in undone.items()
+                name: _undone_in(rows, noisy) for name, rows in view.of(undone).items()
             }
         data["views"].append(single)
     data["examples"] = _example_columns(run, noisy) if len(noisy) else None
@@ -150,64 +160,53 @@ def _facts(run: RunFolder) -> dict[str, Any]:
 def _view(run: RunFolder, tables: Tables, view: View) -> dict[str, Any]:
     """The charts of a view."""
     own = view.of(tables)
-    curves = _curves(tables, view)
-    data: dict[str, Any] = {"key": view.key, "label": view.label, "curves": curves}
+    data: dict[str, Any] = {"key": view.key, "label": view.label, "curves": _curves(tables, view)}
     if "layers" in own:
         parts = {name: own[name] for name in TABLES[:3] if name in own}
-        techniques = summarise_techniques(parts)
+        found = summarise_techniques(parts)
         data["techniques"] = [
-            {"name": name, **{k: v for k, v in found.items() if k.startswith(("m_cog", "layer_"))}}
-            for name, found in techniques.items()
+            {"name": name, **{k: v for k, v in one.items() if k.startswith(("m_cog", "layer_"))}}
+            for name, one in found.items()
         ]
+        windowed = {name: one for name, one in found.items() if "full_error" in one}
         if "windows" in own:
-            data["maps"] = _maps(techniques, own["windows"], curves)
+            data["maps"] = [_map(name, one, own) for name, one in windowed.items()]
     data["explanation"] = summarise_explanation(own)
     if "checkpoints" in own:
         data["over_time"] = summarise_checkpoints(own, run.n_layers)
     return data
 
 
-def _maps(
-    techniques: dict[str, Any], windows: pd.DataFrame, curves: dict[str, Any] | None
-) -> list[dict[str, Any]]:
-    """Per technique what windows undo, and errors of the single ones beside those of θ_M."""
-    clean = [
-        1 - line["accuracy"][-1]
-        for line in (curves or {}).get("lines", ())
-        if (line["state"], line["split"]) == ("memorised", "clean")
-    ]
-    maps = []
-    for name, found in techniques.items():
-        if "full_error" not in found:
-            continue
-        own = windows[windows["technique"] == name]
-        by_window = own.groupby(["size", "first_layer", "last_layer"])
-        means = by_window[["noisy_error", "clean_error"]].mean().reset_index().drop(columns="size")
-        technique = installed(name)
-        maps.append(
-            {
-                "technique": name,
-                "about": None if technique is None else technique.about(),
-                "matrix": found["undone_by_size_and_layer"],
-                "undone": found["undone"],
-                "own_error": found["full_error"] - found["undone"],
-                "own_clean_error": clean[0] if clean else None,
-                "windows": means.to_numpy(dtype=object).tolist(),
-            }
-        )
-    return maps
+def _map(name: str, found: dict[str, Any], tables: Tables) -> dict[str, Any]:
+    """What the windows of a technique undo, and errors of single ones beside those of θ_M."""
+    windows = tables["windows"][tables["windows"]["technique"] == name]
+    by_window = windows.groupby(["size", "first_layer", "last_layer"], as_index=False)
+    errors = by_window[["noisy_error", "clean_error"]].mean().drop(columns="size")
+    technique = installed(name)
+    clean = None
+    if "history" in tables:
+        epochs = tables["history"].query("state == 'memorised' and split == 'clean'")
+        clean = 1 - epochs[epochs["epoch"] == epochs["epoch"].max()]["accuracy"].mean()
+    return {
+        "technique": name,
+        "about": None if technique is None else technique.about(),
+        "matrix": found["undone_by_size_and_layer"],
+        "undone": found["undone"],
+        "own_error": found["full_error"] - found["undone"],
+        "own_clean_error": clean,
+        "windows": errors.to_numpy(dtype=object).tolist(),
+    }
 
 
 def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
     """Accuracy per epoch: mean over the seeds, and the lowest and highest of them."""
-    history, costs = tables.get("history"), tables.get("costs")
-    if history is None:
+    if "history" not in tables:
         return None
-    lines = []
+    history, lines = tables["history"], []
+    # Of the frozen model there is one for all seeds, with a seed of its own.
+    history = history[history["seed"].isin(view.seeds) | (history["state"] == "frozen")]
     for state, split in CURVES:
         rows = history[(history["state"] == state) & (history["split"] == split)]
-        if state != "frozen":  # of which there is one for all seeds, with a seed of its own
-            rows = rows[rows["seed"].isin(view.seeds)]
         if len(rows):
             found = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
             several = rows["seed"].nunique() > 1
@@ -220,19 +219,10 @@ def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
                     "range": [found["min"].tolist(), found["max"].tolist()] if several else None,
                 }
             )
-    near_ceiling = []
-    if costs is not None and "memorised_epoch" in costs:
-        rows = costs[(costs["job"] == "memorised") & costs["seed"].isin(view.seeds)]
-        near_ceiling = [None if pd.isna(one) else int(one) for one in rows["memorised_epoch"]]
-    return {"lines": lines, "near_ceiling": near_ceiling, "end": int(history["epoch"].max())}
-
-
-def _noisy_examples(tables: Tables) -> pd.DataFrame:
-    """All noisy examples that some table knows, by number."""
-    parts = [tables[name] for name in ("examples", "crossings") if name in tables]
-    if not parts:
-        return pd.DataFrame()
-    return pd.concat(parts).drop_duplicates("example").set_index("example").sort_index()
+    trainings = tables["costs"].query("job == 'memorised' and seed in @view.seeds")
+    known = trainings.get("memorised_epoch", ())  # of given models, nobody knows
+    epochs = [None if pd.isna(one) else int(one) for one in known]
+    return {"lines": lines, "near_ceiling": epochs, "end": int(history["epoch"].max())}
 
 
 def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
@@ -247,10 +237,10 @@ def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
     names = noisy.reindex(columns=["label_name", "original_label_name"])
     for column, values in names.items():
         columns[str(column).removesuffix("_name")] = values.where(values.notna(), None).tolist()
-    scores = run.table("memorisation_map", ("example", "counterfactual_memorisation"))
+    scores = run.table("memorisation_map")
     if scores is not None:
-        by_example = scores.set_index("example")["counterfactual_memorisation"]
-        columns["counterfactual"] = by_example.reindex(noisy.index).tolist()
+        by_example = scores.set_index("example").reindex(noisy.index)
+        columns["counterfactual"] = by_example["counterfactual_memorisation"].tolist()
     return columns
 
 
@@ -281,17 +271,11 @@ def _packed_ways(table: pd.DataFrame, noisy: pd.DataFrame, n_layers: int) -> str
 
 def _undone(run: RunFolder, tables: Tables, noisy: pd.DataFrame) -> Tables:
     """By technique, for every window, example and seed: is the label as trained undone?"""
-    examples = tables.get("examples")
-    if examples is None or not len(noisy):
+    if "examples" not in tables or not len(noisy) or not run.has("predictions"):
         return {}
-    columns = ("technique", "first_layer", "last_layer", "example", "predicted")
-    front = ("seed",) if run.trained else ()
-    predictions = run.table("predictions", (*front, *columns), (), noisy.index.tolist())
-    if predictions is None:
-        return {}
-    predictions = predictions if run.trained else predictions.assign(seed=0)
+    predictions = _with_seed(run, run.table("predictions", examples=noisy.index.tolist()))
     keys = ["seed", "technique", "example"]
-    rows = predictions.merge(examples[[*keys, "memorised", "label"]], on=keys)
+    rows = predictions.merge(tables["examples"][[*keys, "memorised", "label"]], on=keys)
     rows["undone"] = rows["memorised"] & (rows["predicted"] != rows["label"])
     rows["size"] = rows["last_layer"] - rows["first_layer"] + 1
     return {str(name): found for name, found in rows.groupby("technique", sort=False)}
@@ -332,33 +316,78 @@ def _made(run: RunFolder, costs: pd.DataFrame | None) -> dict[str, Any]:
         megabytes = None if math.isnan(memory) else round(memory / 2**20)
         seconds = float(rows["seconds"].sum())
         jobs.append({"job": job, "times": len(rows), "seconds": seconds, "megabytes": megabytes})
+    again = f"memloc report {shlex.quote(str(run.path))}"
     return {
         "memloc": run.summary.get("memloc"),
         "versions": run.summary.get("versions") or {},
         "written": run.written,
         "seeds": run.settings["seeds"] if run.trained else [0],
-        "settings": _flat(run.settings),
+        "settings": [
+            (path, "–" if value in (None, {}) else write_value(value))
+            for path, value in leaves(run.settings)
+        ],
         "command": command,
-        "report": "result.report(…)"
-        if run.settings.get("in_memory")
-        else f"memloc report {shlex.quote(str(run.path))}",
+        "report": "result.report(…)" if run.settings.get("in_memory") else again,
         "costs": jobs,
     }
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[list[str]]:
-    """Settings as pairs of a dotted name and a value in print."""
-    rows: list[list[str]] = []
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            rows += _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, bool):
-            rows.append([f"{prefix}{name}", "yes" if value else "no"])
-        elif isinstance(value, list | tuple):
-            rows.append([f"{prefix}{name}", ", ".join(map(str, value))])
+def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None = None) -> str:
+    """`memloc run ...` or `memloc localise ...`, with every setting that is not the usual one.
+
+    Args:
+        settings: Of a result, as in its settings.json.
+        trained: Whether memloc trained the models.
+        folder: Where the result is.
+    """
+    if settings.get("in_memory"):
+        return "memloc.localise(…)  # in Python, with models in memory"
+    if trained:
+        words = ["memloc", "run", *_options(Run(**settings))]
+        runs = Path("runs") if folder is None else folder.parent
+        words += [] if runs == Path("runs") else ["--runs", str(runs)]
+    else:
+        words = ["memloc", "localise", *_options(Localisation(**settings))]
+        words += ["--out", "OUT" if folder is None else str(folder)]
+    return " ".join(map(shlex.quote, words))
+
+
+def _options(settings: Run | Localisation) -> Iterator[str]:
+    start = settings.model.name if isinstance(settings, Run) else settings.pretrained or ""
+    group: Any = type(settings)
+    usual = group.model_construct(training=Training(**known_training(start)))
+    for setting in settings_in(group):
+        value = _at(settings, setting.path, UNKNOWN)  # in a group that was left out
+        if setting.path == "techniques" or value is UNKNOWN:
+            continue
+        if setting.path not in ALWAYS and value == _at(usual, setting.path, setting.default):
+            continue
+        if setting.is_switch and setting.default is None:
+            yield f"--no-{setting.path}" if value is False else f"--{setting.path}"
         else:
-            rows.append([f"{prefix}{name}", "–" if value in (None, {}) else str(value)])
-    return rows
+            short = None if setting.is_switch else setting.option
+            yield from _option(short or f"--{setting.path}", value)
+    chosen = [name for name in settings.techniques if name not in names("explanation")]
+    if chosen != list(usual.techniques):
+        yield from _option("--techniques", chosen)
+    for name, given in settings.techniques.items():
+        known = installed(name)
+        defaults = known.Config.model_construct().model_dump(mode="json") if known else {}
+        for key, value in given.items():
+            if key not in defaults or value != defaults[key]:
+                yield from _option(f"--{name}.{key}", value)
+
+
+def _at(settings: Settings, path: str, otherwise: Any) -> Any:
+    try:
+        return attrgetter(path)(settings)
+    except AttributeError:
+        return otherwise
+
+
+def _option(flag: str, value: Any) -> list[str]:
+    text = write_value(value)
+    return [f"{flag}={text}"] if text.startswith("-") else [flag, text]
 
 
 def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:

@@ -99,16 +99,14 @@ class RunFolder:
     def table(
         self,
         name: str,
-        columns: Iterable[str],
-        optional: Sequence[str] = (),
+        columns: Iterable[str] | None = None,
         examples: Sequence[int] | None = None,
     ) -> pd.DataFrame | None:
-        """Some columns of a table; None if there is no such table.
+        """A table with the types of its schema; None if there is no such table.
 
         Args:
             name: Of the table.
-            columns: Their names; their types are those of the schema.
-            optional: Columns that are left out if they do not exist.
+            columns: Which ones; by default all, those that are optional if they are there.
             examples: Only the rows of these examples.
 
         Raises:
@@ -117,8 +115,8 @@ class RunFolder:
         if not self.has(name):
             return None
         path = self.path / f"{name}.parquet"
-        experiment: Experiment = "control" if self.kind == "control" else "run"
-        types = all_tables()[name].dtypes(columns, experiment)
+        experiment: Experiment = "run" if self.kind == "other" else self.kind
+        schema = all_tables()[name].columns_in(experiment)
         chosen = None if examples is None else [("example", "in", list(examples))]
         try:
             if self.tables is None:
@@ -126,11 +124,11 @@ class RunFolder:
             else:
                 table = self.tables[name]
                 table = table if examples is None else table[table["example"].isin(examples)]
-            there = {c: kind for c, kind in types.items() if c in table or c not in optional}
-            absent = [column for column in there if column not in table]
+            wanted = [c for c in columns or schema if c in table or not schema[c].optional]
+            absent = [column for column in wanted if column not in table]
             if absent:
                 raise ValueError(f"it has no column {absent[0]!r}")
-            return table[list(there)].astype(there)
+            return table[wanted].astype({column: schema[column].dtype for column in wanted})
         # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
         except Exception as error:
             raise damaged(path, str(error), self.kind) from None
