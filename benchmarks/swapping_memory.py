@@ -24,7 +24,7 @@ from rich.table import Table
 from tests.tiny_models import WORDS, save_pair, tiny_tokenizer
 from transformers import BertConfig, BertForSequenceClassification
 
-from memloc.api.experiments import localise_folders
+from memloc.api.experiments import run
 from memloc.config import Engine, GivenData, Localisation
 from memloc.models.blocks import BlockModel
 from memloc.models.load import parameter_counts, swapping_bytes
@@ -129,7 +129,7 @@ def localise(folder: Path, data: Path, low_memory: bool) -> dict[str, pd.DataFra
         explain=False,
     )
     with tempfile.TemporaryDirectory() as aside:
-        return localise_folders(config, Path(aside), Engine(low_memory=low_memory)).tables
+        return run(config, Engine(low_memory=low_memory), out=Path(aside)).tables
 
 
 def resident(which: str) -> int:

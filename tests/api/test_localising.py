@@ -18,7 +18,7 @@ from datasets import Dataset
 from torch import nn
 
 import memloc
-from memloc.api.experiments import localise_folders
+from memloc.api.experiments import run
 from memloc.api.in_memory import as_frame, given_examples, padding_caution
 from memloc.config import Engine
 from memloc.data.files import labelled_examples
@@ -78,7 +78,7 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
         trained.tokenizer.save_pretrained(tmp_path / role)
     file = tmp_path / "data.csv"
     trained.data.rename(columns={"gold": "original_label"}).to_csv(file, index=False)
-    expected = localise_folders(
+    expected = run(
         complete_localisation(
             {
                 **{role: str(tmp_path / role) for role in ("memorised", "original", "pretrained")},
@@ -88,8 +88,8 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
                 **{"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}},
             }
         ),
-        tmp_path / "out",
         Engine(workers=1),
+        out=tmp_path / "out",
     ).tables
     found = memloc.localise(**trained.both, pretrained=tmp_path / "pretrained", **QUICK)
     assert found.techniques == FOUR

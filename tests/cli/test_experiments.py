@@ -283,7 +283,7 @@ BAD_LOCALISE_DATA = {
         "text,label,original_label\na film,0,1\ngood,7,1\n",
         "label '7' in row 1 of data.csv",
     ),
-    "missing": (None, "--data data.csv is not possible: there is no such file"),
+    "missing": (None, "there is no file data.csv; check the path"),
 }
 
 

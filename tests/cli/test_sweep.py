@@ -99,7 +99,6 @@ def test_failed_jobs_are_told_and_the_exit_code_is_1(
 
 
 BAD = [
-    (["sweep"], None, "name an experiment: a YAML file, or one of the presets: builtin, paper"),
     (["sweep", "papr"], None, "neither a preset nor a file 'papr'; did you mean 'paper'?"),
     (["sweep", "small.yaml", "--show"], SMALL, "only presets are printed, and 'small.yaml' is"),
     (["sweep", "smal.yaml"], SMALL, "there is no file 'smal.yaml'; did you mean 'small.yaml'?"),
@@ -132,7 +131,7 @@ def test_bad_input_is_one_sentence_before_anything_is_computed(
 
 
 def test_presets_can_be_listed_and_copied(memloc) -> None:
-    code, out, _ = memloc("sweep", "--list")
+    code, out, _ = memloc("sweep")
     assert code == 0
     assert len(out.splitlines()) == 3 + 2  # none is broken
     assert "paper-mini" in out

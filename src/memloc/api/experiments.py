@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,73 +20,60 @@ from memloc.results.folders import check_folder, write_results
 from memloc.results.summary import summarise, sweep_row
 from memloc.techniques import find
 
+PREPARE: dict[type[Any], Any] = {
+    Run: experiment.prepare,
+    Localisation: given.prepare,
+    ControlRun: control.prepare,
+}
 
-def keep(findings: Findings, folder: Path, told: bool = False) -> Result:
+
+def keep(findings: Findings, folder: Path) -> Result:
     """Summarise what was computed, and write it to a folder.
 
-    Args:
-        findings: What was computed.
-        folder: Where to write it.
-        told: Add what is about this call, not about the result, to the summary that is returned.
+    What is about this call, not about the result, is only in the summary that is returned.
 
     Raises:
         StoreError: If the folder cannot be written.
     """
     summary = summarise(findings)
     write_results(folder, findings.tables, summary, findings.settings, findings.artefacts)
-    if told:
-        summary |= {"folder": str(folder), "jobs": findings.jobs, "seconds": findings.seconds}
+    summary |= {"folder": str(folder), "jobs": findings.jobs, "seconds": findings.seconds}
     return Result(findings.tables, summary, findings.settings, folder)
 
 
 def run(
-    settings: Run | ControlRun, engine: Engine | None = None, progress: Progress | None = None
+    settings: Run | Localisation | ControlRun,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+    out: Path | None = None,
 ) -> Result:
-    """A run, or a control benchmark; whatever is already in the store is not computed again.
+    """An experiment; whatever is already in the store is not computed again.
 
     Args:
         settings: What to do.
-        engine: Where results go and how jobs run.
+        engine: How jobs run, and where results go.
         progress: Where to show how far it is.
+        out: Folder for the result and its own store; without it, results share the store in
+            `engine.runs`.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     engine, progress = engine or Engine(), progress or Progress()
-    store = Store(engine.runs / "store")
-    if isinstance(settings, ControlRun):
-        findings = carry_out(control.prepare, settings, store, engine, progress)
-    else:
-        findings = carry_out(experiment.prepare, settings, store, engine, progress)
-    return keep(findings, engine.runs / findings.name, told=True)
-
-
-def localise_folders(
-    settings: Localisation,
-    out: Path,
-    engine: Engine | None = None,
-    progress: Progress | None = None,
-) -> Result:
-    """Localise what one fine-tuned classifier stores and its twin does not.
-
-    Args:
-        settings: What to do.
-        out: Folder for the result. Finished parts are kept in it, so that the same call goes on
-            after an interruption.
-        engine: How jobs run.
-        progress: Where to show how far it is.
-
-    Raises:
-        MemlocError: If the models do not fit each other or the data.
-    """
-    engine, progress = engine or Engine(), progress or Progress()
-    # Other processes must load everything again, which is only worth it for many windows.
-    if engine.workers is None and not any(find(name).windowed for name in settings.techniques):
+    # Other processes must load given models again, which is only worth it for many windows.
+    given_models = isinstance(settings, Localisation)
+    if given_models and engine.workers is None and not _has_windows(settings.techniques):
         engine = engine.replace(workers=1)
-    check_folder(out)
+    if out is not None:
+        check_folder(out)
+    store = Store((out or engine.runs) / "store")
     with one_thread():
-        findings = carry_out(given.prepare, settings, Store(out / "store"), engine, progress)
-    return keep(findings, out, told=True)
+        findings = carry_out(PREPARE[type(settings)], settings, store, engine, progress)
+    return keep(findings, out or engine.runs / findings.name)
+
+
+def _has_windows(techniques: Iterable[str]) -> bool:
+    return any(find(name).windowed for name in techniques)
 
 
 def sweep(sweep: Sweep, runs: Path = Path("runs"), progress: Progress | None = None) -> Any:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from memloc.cli.options import Options, option
 from memloc.cli.output import (
@@ -33,10 +31,7 @@ from memloc.config import (
     TrackerName,
     Training,
 )
-from memloc.errors import DataError, MemlocError
-
-if TYPE_CHECKING:
-    from memloc.api.result import Result
+from memloc.errors import MemlocError
 
 KEPT = "finished jobs are kept, the same command goes on"
 _OF_FILES = ("task", "validation", *Columns.model_fields)
@@ -64,14 +59,7 @@ def run_command(
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
-    from memloc.api.experiments import run
-    from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_run
-
-    with interruptible(KEPT):
-        result = run(settings, engine, make_progress())
-        report = write_beside(result)
-    _tell(result, show_run, result.summary["jobs"], report, open_it, as_json)
+    _carry_out(settings, engine, as_json, open_it)
 
 
 def localise_command(
@@ -90,42 +78,7 @@ def localise_command(
 
     Finished parts are kept in OUT/store; after Ctrl-C, the same command goes on.
     """
-    from memloc.api.experiments import localise_folders
-    from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_localisation
-
-    if not settings.data.file.exists():
-        raise DataError("there is no such file", setting="data.file", value=settings.data.file)
-    with interruptible(KEPT):
-        result = localise_folders(settings, out, engine, make_progress())
-        report = write_beside(result)
-    _tell(result, show_localisation, None, report, open_it, as_json)
-
-
-def _tell(
-    result: Result,
-    show: Callable[[dict[str, Any], Console], None],
-    jobs: dict[str, int] | None,
-    report: Path | None,
-    open_it: bool,
-    as_json: bool,
-) -> None:
-    """Print a result, say where it is, and end with exit code 2 if parts of it failed."""
-    from memloc.report.terminal import show_files
-
-    if as_json:
-        print_json({**result.summary, "report": report and str(report)})
-    else:
-        console = make_console()
-        show(result.summary, console)
-        show_files(str(result.folder), console, jobs, result.summary["seconds"])
-        if report is not None:
-            console.print(f"Report: {report}", soft_wrap=True, markup=False)
-            if not open_it:
-                console.print("  open it in a browser, or add --open", style="dim")
-    if report is not None and open_it:
-        open_report(report)
-    report_failures(result.summary["failures"], 2)
+    _carry_out(settings, engine, as_json, open_it, out)
 
 
 def control_command(settings: ControlRun, engine: Engine, as_json: Json = False) -> None:
@@ -139,25 +92,50 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
 
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
+    _carry_out(settings, engine, as_json)
+
+
+def _carry_out(
+    settings: Run | Localisation | ControlRun,
+    engine: Engine,
+    as_json: bool,
+    open_it: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Compute, print what was found and where it is; exit code 2 if parts of it failed."""
     from memloc.api.experiments import run
+    from memloc.report import terminal
     from memloc.report.progress_view import make_progress
-    from memloc.report.terminal import show_control, show_jobs
 
     with interruptible(KEPT):
-        result = run(settings, engine, make_progress())
+        result = run(settings, engine, make_progress(), out)
+        report = None if result.of_control else write_beside(result)
     if as_json:
-        print_json(result.summary)
+        print_json({**result.summary, "report": report and str(report)})
     else:
-        console = make_console()
-        show_control(result.summary, console)
-        show_jobs(result.summary["jobs"], result.summary["seconds"], console)
-        console.print(f"Results: {result.folder}/", soft_wrap=True, highlight=False, markup=False)
+        show: dict[type[Any], Any] = {
+            Run: terminal.show_run,
+            Localisation: terminal.show_localisation,
+            ControlRun: terminal.show_control,
+        }
+        console, found = make_console(), result.summary
+        show[type(settings)](found, console)
+        terminal.show_files(str(result.folder), console, found["jobs"], found["seconds"])
+        if report is not None:
+            console.print(f"Report: {report}", soft_wrap=True, markup=False)
+            if not open_it:
+                console.print("  open it in a browser, or add --open", style="dim")
+    if report is not None and open_it:
+        open_report(report)
     report_failures(result.summary["failures"], 2)
 
 
 def sweep_command(
     name: Annotated[
-        str | None, typer.Argument(metavar="EXPERIMENT", help="A YAML file, or a preset.")
+        str | None,
+        typer.Argument(
+            metavar="EXPERIMENT", help="A YAML file, or a preset; without it, presets are listed."
+        ),
     ] = None,
     dry_run: Annotated[
         bool, option("--dry-run", "Show what there is to compute, and what it will cost.")
@@ -182,7 +160,6 @@ def sweep_command(
     track: Annotated[
         TrackerName | None, option("--track", "Tell trackio or Weights & Biases how far it is.")
     ] = None,
-    list_presets: Annotated[bool, option("--list", "List the presets.")] = False,
     show: Annotated[bool, option("--show", "Print the file of a preset, to copy it.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -195,12 +172,9 @@ def sweep_command(
     """
     from memloc.paper.presets import preset_names, preset_text, read_experiment
 
-    if list_presets:
+    if name is None:
         _list_presets(as_json)
         return
-    if name is None:
-        presets = ", ".join(preset_names())
-        raise MemlocError(f"name an experiment: a YAML file, or one of the presets: {presets}")
     if show:
         if name not in preset_names() and Path(name).is_file():
             raise MemlocError(f"only presets are printed, and {name!r} is a file of yours already")

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -259,12 +259,9 @@ class Experiment:
         )
 
 
-S = TypeVar("S", Run, Localisation, ControlRun)
-
-
 def carry_out(
-    prepare: Callable[[S, InputCache, Executor, dict[str, Any], Progress], Experiment],
-    settings: S,
+    prepare: Callable[[Any, InputCache, Executor, dict[str, Any], Progress], Experiment],
+    settings: Run | Localisation | ControlRun,
     store: Store,
     engine: Engine,
     progress: Progress,
