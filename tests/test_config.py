@@ -112,6 +112,7 @@ def test_a_bad_value_is_one_sentence_with_its_setting(
         ({"training": {"epochs": 0}}, "training.epochs"),
         ({"training": {"epochz": 3}}, "training.epochz"),
         ({"generalisation": {"splits": 1}}, "generalisation.splits"),
+        ({"generalisation": 3}, "generalisation"),
         ({"techniques": {"swapping": 3}}, "techniques.swapping"),
     ],
 )
@@ -119,11 +120,6 @@ def test_an_error_says_where_the_setting_is(values: dict[str, Any], setting: str
     with pytest.raises(ConfigError) as caught:
         Run(**values)
     assert caught.value.setting == setting
-
-
-def test_settings_in_a_list_have_a_number() -> None:
-    with pytest.raises(ConfigError, match=r"^models\[1\]\.training\.epochs 0 is not possible"):
-        ControlRun(tasks="questions", models=[{}, {"training": {"epochs": 0}}])
 
 
 def test_what_has_to_be_given_is_named() -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -27,6 +26,7 @@ from pydantic import (
     Field,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -80,8 +80,6 @@ WORDING = {
 }
 """What pydantic's complaints are called here."""
 
-_inside: ContextVar[bool] = ContextVar("inside", default=False)
-
 
 class Settings(BaseModel):
     """Settings that cannot be changed, nor have names that nobody knows."""
@@ -94,37 +92,19 @@ class Settings(BaseModel):
         Raises:
             ConfigError: If one is not possible, or there is no such setting.
         """
-        outermost = not _inside.get()
-        token = _inside.set(True)
         try:
             super().__init__(**values)
         except ValidationError as error:
-            if not outermost:
-                raise  # pydantic adds where it is
             raise _as_config_error(type(self), error) from None
-        finally:
-            _inside.reset(token)
 
-    @field_validator("*", mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        """Texts, as on the command line, are read as the field wants; pydantic reads numbers."""
-        field = cls.model_fields[str(info.field_name)]
-        kinds, several = kinds_of(field.annotation), is_list(field.annotation)
-        if isinstance(value, str):
-            # A column may be called none.
-            can_be_none = field.default is not None or not kinds & {str, Path}
-            if value.lower() == "none" and type(None) in kinds and can_be_none:
-                return None
-            if value[:1] in ("[", "{") and (several or get_origin(field.annotation) is dict):
-                value = json.loads(value)
-        if several and value is not None:
-            value = _as_list(value, kinds)
-        if kinds & {int, float} and bool not in kinds:
-            for each in value if isinstance(value, list | tuple) else (value,):
-                if isinstance(each, bool):  # `yes` in YAML
-                    raise ValueError("it has to be a number")
-        return value
+    def _check(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        try:
+            return check(_read(value, cls.model_fields[name]))
+        except ConfigError as error:  # of a group inside
+            raise error.below(name) from None
 
     def replace(self, **values: Any) -> Self:
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
@@ -168,32 +148,39 @@ def rare(default: Any, help: str, **more: Any) -> Any:
 
 
 def _as_config_error(group: type[Settings], error: ValidationError) -> ConfigError:
-    """The first of pydantic's complaints."""
+    """The first of pydantic's complaints; it is about a setting of the group itself."""
     first = error.errors(include_url=False)[0]
-    kind = first["type"]
-    path: list[str] = []
-    names: list[str] = []
-    annotation: Any = group
-    for part in first["loc"]:
-        inner = group_in(annotation)
-        names = [] if inner is None else list(inner.model_fields)
-        if inner is not None and part in names:
-            path.append(str(part))
-            annotation = inner.model_fields[str(part)].annotation
-        elif isinstance(part, int) and inner is not None:
-            path[-1] += f"[{part}]"
-        elif kind == "extra_forbidden" or (get_origin(annotation) is dict and part != "[key]"):
-            path.append(str(part))
-    where = ".".join(path) or None
+    kind, context = first["type"], first.get("ctx", {})
+    where, *inside = map(str, first["loc"] or ("",))
     if kind == "extra_forbidden":
-        remedy = nearest(path[-1], names)
+        remedy = nearest(where, group.model_fields)
         return ConfigError("there is no such setting", setting=where, remedy=remedy)
-    context = first.get("ctx", {})
+    if inside and get_origin(group.model_fields[where].annotation) is dict:
+        where = f"{where}.{inside[0]}"
     problem = str(context["error"]) if kind == "value_error" else first["msg"]
     if kind in WORDING:
         problem = WORDING[kind].format(**context)
-    nothing = where is None or kind in ("missing", "too_short")
-    return ConfigError(problem, setting=where, value=MISSING if nothing else first["input"])
+    nothing = not where or kind in ("missing", "too_short")
+    return ConfigError(problem, setting=where or None, value=MISSING if nothing else first["input"])
+
+
+def _read(value: Any, field: FieldInfo) -> Any:
+    """Texts, as on the command line, are read as the field wants; pydantic reads numbers."""
+    kinds, several = kinds_of(field.annotation), is_list(field.annotation)
+    if isinstance(value, str):
+        # A column may be called none.
+        can_be_none = field.default is not None or not kinds & {str, Path}
+        if value.lower() == "none" and type(None) in kinds and can_be_none:
+            return None
+        if value[:1] in ("[", "{") and (several or get_origin(field.annotation) is dict):
+            value = json.loads(value)
+    if several and value is not None:
+        value = _as_list(value, kinds)
+    if kinds & {int, float} and bool not in kinds:
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(each, bool):  # `yes` in YAML
+                raise ValueError("it has to be a number")
+    return value
 
 
 def kinds_of(annotation: Any) -> set[Any]:

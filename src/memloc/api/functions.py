@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -51,7 +52,14 @@ from memloc.data.files import labelled_examples
 from memloc.data.task import Task
 from memloc.engine.complete import choose_techniques, complete_run
 from memloc.engine.experiment import Findings, TableParts
-from memloc.engine.given import ABSENT, Given, class_numbers, examine, possible_techniques
+from memloc.engine.given import (
+    ABSENT,
+    ROLES,
+    Given,
+    class_numbers,
+    examine,
+    possible_techniques,
+)
 from memloc.engine.job import Failure, Job, peak_memory
 from memloc.engine.plan import FROZEN_SEED
 from memloc.engine.progress import Progress
@@ -233,44 +241,54 @@ def _as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
 # --- models in memory ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, repr=False, kw_only=True)
-class _GivenContext(Context):
-    """What techniques may look at, where models are in memory.
+@dataclass(frozen=True, kw_only=True)
+class GivenModels:
+    """The arguments of `localise`, where they are explained, and of `prepare`."""
 
-    Attributes:
-        given: Models and examples.
-        asked: Settings.
-        cautions: What may be wrong with the input, in sentences.
-    """
+    memorised: nn.Module
+    original: nn.Module | None = None
+    pretrained: nn.Module | str | Path | None = None
+    near_ceiling: nn.Module | None = None
+    tokenizer: PreTrainedTokenizerBase
+    data: Data
+    text: str | None = "text"
+    pair: str | None = None
+    label: str | None = "label"
+    original_label: str | None = None
+    suspects: Values | None = None
+    pairs: PairFormat = "native"
+    blocks: str | None = None
+    training: Training | Mapping[str, Any] | None = None
+    seed: int = 1
+    techniques: Techniques | None = None
+    windows: Windows | Mapping[str, Any] | None = None
+    cache_memory: str | int | None = None
+    explain: bool | None = None
+    progress: bool | Progress = True
 
-    given: Given
-    asked: _Asked
-    cautions: tuple[str, ...]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def localise(
-    *,
-    memorised: nn.Module,
-    original: nn.Module | None = None,
-    pretrained: nn.Module | str | Path | None = None,
-    near_ceiling: nn.Module | None = None,
-    tokenizer: PreTrainedTokenizerBase,
-    data: Data,
-    text: str | None = "text",
-    pair: str | None = None,
-    label: str | None = "label",
-    original_label: str | None = None,
-    suspects: Values | None = None,
-    pairs: PairFormat = "native",
-    blocks: str | None = None,
-    training: Training | Mapping[str, Any] | None = None,
-    seed: int = 1,
-    techniques: Techniques | None = None,
-    windows: Windows | Mapping[str, Any] | None = None,
-    cache_memory: str | int | None = None,
-    explain: bool | None = None,
-    progress: bool | Progress = True,
-) -> Result:
+def _with_arguments(
+    make: Callable[P, GivenModels],
+) -> Callable[[Callable[[GivenModels], T]], Callable[P, T]]:
+    """Decorator: a function of `GivenModels` is called with their fields as its arguments."""
+
+    def decorate(function: Callable[[GivenModels], T]) -> Callable[P, T]:
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+            return function(make(*args, **kwargs))
+
+        called.__signature__ = inspect.signature(make)  # type: ignore[attr-defined]
+        return called
+
+    return decorate
+
+
+@_with_arguments(GivenModels)
+def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are the fields
     """Which layers of a fine-tuned classifier hold the wrong labels it has learned?
 
     The models are used where they are, on their device and in their precision; none is copied, and
@@ -321,37 +339,20 @@ def localise(
         MemlocError: If models, tokeniser and data do not fit each other, or no technique is
             possible.
     """
-    settings_by_name = choose_techniques(techniques, {}, DEFAULT_TECHNIQUES)
-    chosen, broken = make_usable(settings_by_name)
-    shown = _progress(progress)
-    with prepare(
-        memorised=memorised,
-        original=original,
-        pretrained=pretrained,
-        near_ceiling=near_ceiling,
-        tokenizer=tokenizer,
-        data=data,
-        text=text,
-        pair=pair,
-        label=label,
-        original_label=original_label,
-        suspects=suspects,
-        pairs=pairs,
-        blocks=blocks,
-        training=training,
-        windows=windows,
-        seed=seed,
-        cache_memory=cache_memory,
-    ) as context:
-        given, windows = context.given, context.windows
+    settings = choose_techniques(models.techniques, {}, DEFAULT_TECHNIQUES)
+    chosen, broken = make_usable(settings)
+    progress = _progress(models.progress)
+    with _opened(models) as (context, given, asked, cautions):
+        windows = context.windows
         chosen_windows(given.n_layers, windows.sizes)
         possible, skipped = possible_techniques(chosen, given)
         check_possible(possible, given.there, windows.unit, given.unit_problem)
-        explanations, unexplained = possible_explanations(explain, given.there, settings_by_name)
+        explanations, unexplained = possible_explanations(models.explain, given.there, settings)
         absent = [f"no {name}: {why}" for name, why in skipped.items()]
-        for sentence in (*context.cautions, *broken, *absent):
-            shown.note(sentence)
-        tables, failures = _compute(context, [*possible, *explanations], shown)
+        for sentence in (*cautions, *broken, *absent):
+            progress.note(sentence)
+        computed = [*possible, *explanations]
+        tables, failures = _compute(context, computed, given.task.labels, progress)
     # What was in memory has no name.
     there = dict.fromkeys(given.roles, f"{given.architecture} in memory")
     findings = Findings(
@@ -363,10 +364,10 @@ def localise(
             "data": "in memory",
             "in_memory": True,
             "precision": given.there.precisions["memorised"],
-            **context.asked.model_dump(mode="json"),
+            **asked.model_dump(mode="json"),
             "techniques": settings_of(possible),
-            "explain": explain,
-            "suspects": suspects is not None,
+            "explain": models.explain,
+            "suspects": models.suspects is not None,
         },
         {**given.about(), "skipped": skipped},
         techniques={one.name: one.all_settings(windows) for one in possible},
@@ -375,12 +376,12 @@ def localise(
     )
     summary = summarise(findings)
     left_out = [f"{name.capitalize()} was left out: {why}." for name, why in skipped.items()]
-    summary["caveats"] = [*context.cautions, *summary["caveats"], *left_out]
+    summary["caveats"] = [*cautions, *summary["caveats"], *left_out]
     return Result(tables, summary, findings.settings)
 
 
 def _compute(
-    context: _GivenContext, techniques: Sequence[Technique], progress: Progress
+    context: Context, techniques: Sequence[Technique], labels: Sequence[str], progress: Progress
 ) -> tuple[Tables, list[str]]:
     """All tables; a technique that fails leaves a sentence, unless all do."""
     parts, costs, failures = TableParts("localise"), [], []
@@ -407,7 +408,7 @@ def _compute(
                 parts.add(name, rows)
     if "layers" not in parts.parts:
         raise MemlocError(failures[0])
-    parts.add_texts(context.examples, context.given.task.labels)
+    parts.add_texts(context.examples, labels)
     # Peak memory of the process, the user's own part included.
     memory = {"memorised_epoch": None, "peak_memory_bytes": peak_memory()}
     parts.add("costs", pd.DataFrame(costs).assign(**memory))
@@ -423,27 +424,9 @@ def _cost(technique: Technique, context: Context) -> float:
     return cost
 
 
+@_with_arguments(GivenModels)
 @contextmanager
-def prepare(
-    *,
-    memorised: nn.Module,
-    original: nn.Module | None = None,
-    pretrained: nn.Module | str | Path | None = None,
-    near_ceiling: nn.Module | None = None,
-    tokenizer: PreTrainedTokenizerBase,
-    data: Data,
-    text: str | None = "text",
-    pair: str | None = None,
-    label: str | None = "label",
-    original_label: str | None = None,
-    suspects: Values | None = None,
-    pairs: PairFormat = "native",
-    blocks: str | None = None,
-    training: Training | Mapping[str, Any] | None = None,
-    windows: Windows | Mapping[str, Any] | None = None,
-    seed: int = 1,
-    cache_memory: str | int | None = None,
-) -> Iterator[_GivenContext]:
+def prepare(models: GivenModels) -> Iterator[Context]:
     """Models and data in the form that techniques take; arguments as for `localise`.
 
     Inside the ``with`` the models belong to memloc; afterwards they are as they were.
@@ -460,50 +443,59 @@ def prepare(
     Raises:
         MemlocError: If models, tokeniser and data do not fit each other.
     """
+    with _opened(models) as (context, *_):
+        yield context
+
+
+@contextmanager
+def _opened(models: GivenModels) -> Iterator[tuple[Context, Given, _Asked, list[str]]]:
+    """The context, models and examples, settings, and what may be wrong with the input."""
     with _as_arguments(_COLUMNS), ExitStack() as undo:
-        named = isinstance(pretrained, str | Path)
+        roles = {role: getattr(models, role) for role in ROLES}
+        name = models.pretrained if isinstance(models.pretrained, str | Path) else None
+        training = models.training
         settings = training.given() if isinstance(training, Settings) else dict(training or {})
         asked = _Asked(
-            pairs=pairs,
-            blocks=blocks,
-            training={**(known_training(str(pretrained)) if named else {}), **settings},
-            seed=seed,
-            windows=windows or Windows(),
+            pairs=models.pairs,
+            blocks=models.blocks,
+            training={**known_training(str(name or "")), **settings},
+            seed=models.seed,
+            windows=models.windows or Windows(),
         )
-        memory = Engine(cache_memory=cache_memory).cache_memory
-        examples = given_examples(data, text, pair, label, original_label, suspects)
-        models = {"original": original, "near_ceiling": near_ceiling, "pretrained": pretrained}
-        found = {"memorised": unwrap(memorised, "memorised")} | {
+        limit = asked.training.max_tokens
+        memory = Engine(cache_memory=models.cache_memory).cache_memory
+        columns = (models.text, models.pair, models.label, models.original_label)
+        examples = given_examples(models.data, *columns, models.suspects)
+        found = {
             role: unwrap(model, role)
-            for role, model in models.items()
-            if model is not None and not isinstance(model, str | Path)
+            for role, model in roles.items()
+            if role == "memorised" or (model is not None and not isinstance(model, str | Path))
         }
         check_distinct(found)
+        tokenizer = models.tokenizer
         caution = padding_caution(found["memorised"], tokenizer)
         undo.enter_context(restored(list(found.values()), tokenizer))
         opened: dict[str, Classifier] = {}
 
         def open_role(role: str, classes: int | None) -> Classifier:
-            limit = asked.training.max_tokens
             if role in found:
                 opened[role] = open_model(found[role], role, tokenizer, asked.blocks, limit)
             else:
-                model = Model(name=str(pretrained), blocks=asked.blocks)
+                model = Model(name=str(name), blocks=asked.blocks)
+                device = opened["memorised"].blocks.device
                 loaded = load_classifier(
                     resolve(model),
                     model,
                     n_labels=classes,
                     seed=FROZEN_SEED,
-                    device=opened["memorised"].blocks.device,
+                    device=device,
                     max_tokens=limit,
-                )
-                opened[role] = Classifier(
-                    loaded.blocks, codec_of(loaded.blocks.model, tokenizer, limit)
-                )
+                ).blocks
+                opened[role] = Classifier(loaded, codec_of(loaded.model, tokenizer, limit))
             return opened[role]
 
-        roles = [*found, *(["pretrained"] if named else [])]
-        given = examine(open_role, {role: role for role in roles}, examples, "data", asked.pairs)
+        called = {role: role for role, model in roles.items() if model is not None}
+        given = examine(open_role, called, examples, "data", asked.pairs)
         examples = given.task.train
         encoded = encode(examples, opened["memorised"].codec, asked.pairs)
         check_words(encoded, tokenizer)
@@ -516,7 +508,7 @@ def prepare(
             target = TrainingData(labels, noisy, np.empty(0, dtype=np.int64))
             loop.fine_tune(learner, target, asked.training, FROZEN_SEED)
 
-        yield _GivenContext.of(
+        context = Context.of(
             examples,
             encoded,
             _Models({role: one.blocks for role, one in opened.items()}, train_head),
@@ -525,10 +517,8 @@ def prepare(
             windows=asked.windows,
             cache_memory=CACHE_MEMORY if memory is None else memory,
             has_original="original" in opened,
-            given=given,
-            asked=asked,
-            cautions=() if caution is None else (caution,),
         )
+        yield context, given, asked, [] if caution is None else [caution]
 
 
 class _Models(dict[Role, BlockModel]):
