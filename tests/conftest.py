@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from filelock import FileLock
+from hypothesis import settings
 
 from memloc import cli
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
@@ -27,6 +28,10 @@ if (
     and threading.current_thread() is threading.main_thread()
 ):
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No deadline: no test depends on the load of the machine.
+settings.register_profile("memloc", max_examples=25, deadline=None)
+settings.load_profile("memloc")
 
 
 @pytest.fixture(autouse=True)

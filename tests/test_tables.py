@@ -11,6 +11,7 @@ from memloc.api.experiments import run
 from memloc.config import Data, Engine, Model, Run, Training
 from memloc.tables import LAYERS, TableError
 from memloc.techniques import all_tables
+from tests.conftest import Finished
 from tests.docs.results_page import PAGE, page
 
 
@@ -20,37 +21,27 @@ def assert_as_declared(found: dict[str, pd.DataFrame]) -> None:
         columns = known[name].columns_in("run")
         assert [c for c in columns if c in table] == table.columns.tolist()
         assert {c for c, column in columns.items() if not column.optional} <= set(table.columns)
-        types = {c: str(kind) for c, kind in table.dtypes.items()}
-        assert types == {c: columns[c].dtype for c in table.columns}, name
+        for column, dtype in table.dtypes.items():  # a file does not tell objects from their values
+            assert columns[column].dtype in (str(dtype), "object"), (name, column)
 
 
-def small_run(folder: Path) -> Run:
-    return Run(
-        data=Data(task="reviews", limit=80),
-        model=Model(name=str(folder)),
-        training=Training(epochs=2, learning_rate=1e-3, batch_size=32),
-        techniques={"swapping": {}, "gradients": {"per_example": True}},
-        windows={"sizes": [1]},
-    )
-
-
-def test_tables_of_a_run_have_the_declared_columns_and_types(
-    tiny_folder: Path, tmp_path: Path
-) -> None:
-    found = run(small_run(tiny_folder), Engine(runs=tmp_path, workers=1)).tables
-    assert {"layers", "windows", "examples", "gradients", "centroids"} <= set(found)
+def test_tables_of_a_run_have_the_declared_columns_and_types(finished: Finished) -> None:
+    found = {file.stem: pd.read_parquet(file) for file in finished.run.glob("*.parquet")}
+    assert {"layers", "windows", "examples", "retraining", "gradients", "centroids"} <= set(found)
     assert_as_declared(found)
 
 
 @pytest.mark.slow
 def test_all_tables_that_a_run_can_have_are_as_declared(tiny_folder: Path, tmp_path: Path) -> None:
-    settings = small_run(tiny_folder)
-    settings = settings.replace(
+    settings = Run(
+        data=Data(task="reviews", limit=80),
+        model=Model(name=str(tiny_folder)),
+        training=Training(epochs=2, learning_rate=1e-3, batch_size=32),
         techniques={
-            **settings.techniques,
-            **{"patching": {}, "shapley": {}},
+            **{"swapping": {}, "patching": {}, "shapley": {}, "gradients": {"per_example": True}},
             "probing": {"epochs": 2, "select_after": 0, "seeds": 1},
         },
+        windows={"sizes": [1]},
         checkpoints=2,
         generalisation={"splits": 2, "epochs": 1},
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -17,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from memloc.data.encode import TextCodec, encode
+from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.models.blocks import BlockModel
 from memloc.techniques.base import Context
 
@@ -72,6 +73,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     "bloom": {"hidden_size": 32, "n_head": 4, "layers_name": "n_layer"},
 }
 
+FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
+"""The paper's, and one with rotary positions."""
 DIFFERENT = ("bert", "gpt_neox", "llama", "modernbert")
 """An encoder, a decoder with fused weights of attention, one with rotary positions, a late norm."""
 T5 = {"layers_name": "num_layers", "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4,
@@ -149,6 +152,17 @@ def tiny_blocks(architecture: str, layers: int = 3, seed: int = 0, **changes: An
     return BlockModel(tiny_model(architecture, layers=layers, seed=seed, **changes))
 
 
+def two_blocks(architecture: str, layers: int = 3, **changes: Any) -> tuple[BlockModel, ...]:
+    """Two different models of one shape."""
+    return tuple(tiny_blocks(architecture, layers, seed, **changes) for seed in (0, 1))
+
+
+def encoded(table: pd.DataFrame | Sequence[str]) -> Encoded:
+    """The rows of a table, or texts, as the tiny models read them."""
+    rows = table if isinstance(table, pd.DataFrame) else pd.DataFrame({"text": list(table)})
+    return encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
+
+
 def prefix_of(model: BlockModel) -> str:
     """The path of the layers in the whole model."""
     return f"{model.model.base_model_prefix}.{model.stack_path}"
@@ -172,5 +186,4 @@ def tiny_context(
         role: tiny_blocks(architecture, layers, seed, **(changes or {}))
         for seed, role in enumerate(roles)
     }
-    encoded = encode(rows, TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return Context.of(rows, encoded, models, **{"seed": 3, **settings})
+    return Context.of(rows, encoded(rows), models, **{"seed": 3, **settings})

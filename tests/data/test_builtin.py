@@ -61,6 +61,7 @@ def test_classes_are_balanced_and_mixed_at_any_size(
         assert size < 600 or set(table["label"].head(60)) == set(range(len(task.labels)))
 
 
+@pytest.mark.slow
 @every_task
 def test_thousands_of_texts_are_clean_varied_and_different(name: str) -> None:
     task = _task(name, 8_000, 300)

@@ -6,27 +6,30 @@ import random
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
-from memloc.data.encode import Encoded, TextCodec, encode
+from memloc.data.encode import Encoded
 from memloc.errors import ModelError
+from memloc.models import states as module
 from memloc.models.blocks import BlockModel
-from memloc.models.states import EVALUATION_BATCH, StateCache, pooled_states
-from tests.tiny_models import WORDS, each, tiny_blocks, tiny_tokenizer
+from memloc.models.states import StateCache, pooled_states
+from tests.tiny_models import FIVE, WORDS, each, encoded, tiny_blocks
 
-FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
 NO_LIMIT = 2**40
 
 
-def encoded_texts(n: int = 2 * EVALUATION_BATCH + 6) -> Encoded:
+@pytest.fixture(autouse=True)
+def _small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EVALUATION_BATCH", 8)
+
+
+def encoded_texts() -> Encoded:
     """Texts of 1 to 60 words in no order of length: three batches, all but one with padding."""
     generator = random.Random(3)
-    lengths = [1, 60, *(generator.randint(1, 40) for _ in range(n - 2))]
-    texts = [" ".join(generator.choices(WORDS, k=length)) for length in lengths]
-    return encode(pd.DataFrame({"text": texts}), TextCodec(tiny_tokenizer(), "|", 0, 128))
+    lengths = [1, 60, *(generator.randint(1, 40) for _ in range(16))]
+    return encoded(" ".join(generator.choices(WORDS, k=length)) for length in lengths)
 
 
 def states_one_by_one(model: BlockModel, encoded: Encoded) -> list[list[torch.Tensor]]:
@@ -48,13 +51,11 @@ def assert_holds(cache: StateCache, layer: int, expected: list[list[torch.Tensor
 
 
 @pytest.mark.parametrize("architecture", each(*FIVE))
-def test_pooled_states_are_those_of_one_example_at_a_time(
-    architecture: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, encoded, layers = tiny_blocks(architecture), encoded_texts(40), 3
+def test_pooled_states_are_those_of_one_example_at_a_time(architecture: str) -> None:
+    model, encoded, layers = tiny_blocks(architecture), encoded_texts(), 3
     fractions: list[float] = []
     found = pooled_states(model, encoded, fractions.append)
-    assert fractions == [32 / 40, 1.0]
+    assert fractions == [8 / 18, 16 / 18, 1.0]
     assert found.shape == (layers + 1, len(encoded), 32)
     assert found.dtype == torch.float32
     alone = states_one_by_one(model, encoded)
@@ -76,7 +77,7 @@ def test_pooled_states_are_those_of_one_example_at_a_time(
 def test_a_head_that_reads_all_tokens_is_refused_in_words() -> None:
     model = tiny_blocks("modernbert", classifier_pooling="mean")
     with pytest.raises(ModelError, match="does not read the first or the last token alone"):
-        pooled_states(model, encoded_texts(4))
+        pooled_states(model, encoded_texts())
 
 
 class Passes:
@@ -141,7 +142,7 @@ def test_a_batch_has_the_right_rows_in_any_order_and_zeros_as_padding(
     expected = states_one_by_one(model, encoded)
     cache = StateCache(model, encoded, limit, tmp_path)
     cache.move_to(2)
-    for indices in ([0, 1, 2], [69, 1, 33, 0], [5, 5], [40]):
+    for indices in ([0, 1, 2], [17, 1, 9, 0], [5, 5], [10]):
         state, batch = cache.batch(np.array(indices))
         lengths = encoded.lengths[indices]
         assert state.shape == (len(indices), max(lengths), 32)

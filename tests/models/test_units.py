@@ -8,35 +8,25 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from torch import nn
 
 from memloc.config import Unit
-from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.models.blocks import BlockModel, mixed_block, mixed_stack, unit_problem
 from memloc.models.on_demand import LayersOnDemand
 from memloc.techniques.swapping import swap_all_windows
 from tests.oracles import swapping as oracle
-from tests.tiny_models import ARCHITECTURES, each, prefix_of, tiny_blocks, tiny_tokenizer
+from tests.tiny_models import ARCHITECTURES, each, encoded, prefix_of, two_blocks
 
 PARTS = [unit for unit in get_args(Unit) if unit != "layer"]
 EVERY = each(*ARCHITECTURES, "t5")
 
 
 @cache
-def read_only(architecture: str) -> tuple[BlockModel, BlockModel]:
+def read_only(architecture: str) -> tuple[BlockModel, ...]:
     """Two models of three layers that no test changes."""
-    return two_models(architecture)
-
-
-def two_models(architecture: str, layers: int = 3) -> tuple[BlockModel, BlockModel]:
-    return tiny_blocks(architecture, layers, 0), tiny_blocks(architecture, layers, 1)
-
-
-def encoded_texts(texts: list[str]) -> Encoded:
-    return encode(pd.DataFrame({"text": texts}), TextCodec(tiny_tokenizer(), "|", 0, 128))
+    return two_blocks(architecture)
 
 
 @pytest.mark.parametrize("architecture", EVERY)
@@ -65,7 +55,7 @@ def test_mixed_blocks_give_the_logits_of_plain_models_bit_for_bit(
     architecture: str, texts: list[str]
 ) -> None:
     own, other = read_only(architecture)
-    batch = encoded_texts(texts).batch(range(6))
+    batch = encoded(texts).batch(range(6))
     plain = copy.deepcopy(own.model)
     with torch.no_grad():
         for unit in PARTS:
@@ -92,11 +82,10 @@ def test_mixed_blocks_give_the_logits_of_plain_models_bit_for_bit(
 def test_parts_of_layers_in_a_file_predict_the_same(
     architecture: str, unit: Unit, texts: list[str], tmp_path: Path
 ) -> None:
-    memorised, original = two_models(architecture)
-    encoded = encoded_texts(texts)
-    expected = swap_all_windows(memorised, original, encoded, unit=unit)
+    memorised, original = two_blocks(architecture)
+    expected = swap_all_windows(memorised, original, encoded(texts), unit=unit)
     layers = LayersOnDemand(original, tmp_path)
-    found = swap_all_windows(memorised, original, encoded, unit=unit)
+    found = swap_all_windows(memorised, original, encoded(texts), unit=unit)
     assert np.array_equal(found.predicted, expected.predicted)
     if memorised.can_resume:  # two layers are read by the check of the parts
         assert layers.reads == 3 * found.batches + 2

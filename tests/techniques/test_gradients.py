@@ -13,9 +13,7 @@ from memloc.techniques.gradients import Gradients, clean_sample
 from memloc.training.loop import TrainingFailed
 from tests.oracles.gradients import layer_norms_plainly, mean_gradient_plainly, weights_plainly
 from tests.oracles.swapping import part_of_layer
-from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
-
-FIVE = ("bert", "opt", "gpt_neox", "gpt_neo", "llama")
+from tests.tiny_models import FIVE, each, prefix_of, tiny_context, tiny_tokenizer
 
 
 def make_context(architecture: str, layers: int = 3, unit: Unit = "layer") -> Context:

@@ -14,7 +14,7 @@ from memloc.techniques.base import Context
 from memloc.techniques.probing import ClassProbes, Probing, gains, guessing_f1, probe_events
 from memloc.training.probes import Split, epoch_orders, initial_weights, split_examples
 from tests.oracles.probing import hidden_states_plainly, probe_plainly
-from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
+from tests.tiny_models import FIVE, each, prefix_of, tiny_context, tiny_tokenizer
 
 CONFIG = Probing.Config(
     seeds=2, epochs=8, select_after=3, dropout=0.0, learning_rate=3e-3, batch_size=8
@@ -64,13 +64,13 @@ def assert_plain(context: Context, layers: int) -> None:
                 assert row["epoch"] == epoch
 
 
-@pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox", "gpt_neo", "llama"))
+@pytest.mark.parametrize("architecture", each(*FIVE))
 def test_f1_is_that_of_single_probes_on_states_computed_one_by_one(architecture: str) -> None:
     assert_plain(tiny_context(architecture, 2, ("memorised", "pretrained"), 60), 2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neox", "gpt_neo", "llama"])
+@pytest.mark.parametrize("architecture", FIVE)
 def test_f1_of_twelve_layers_is_that_of_single_probes(architecture: str) -> None:
     assert_plain(tiny_context(architecture, 12, ("memorised", "pretrained"), 60), 12)
 

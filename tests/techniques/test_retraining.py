@@ -16,7 +16,7 @@ from memloc.techniques.base import Circumstances, Context, TechniqueFailed
 from memloc.techniques.retraining import Retraining, divide, tail_parameters
 from memloc.training.loop import Objective
 from tests.oracles.retraining import retrain_window_plainly
-from tests.tiny_models import each, prefix_of, tiny_blocks, tiny_context, tiny_tokenizer
+from tests.tiny_models import FIVE, each, prefix_of, tiny_blocks, tiny_context, tiny_tokenizer
 
 NO_DROPOUT: dict[str, Any] = {
     "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
@@ -65,14 +65,14 @@ def assert_plain(context: Context, windows: list[Window]) -> None:
         assert torch.equal(value, before[name]), name
 
 
-@pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox", "gpt_neo", "llama"))
+@pytest.mark.parametrize("architecture", each(*FIVE))
 def test_every_epoch_has_the_losses_of_the_authors_recipe(architecture: str) -> None:
     context = make_context(architecture, 2, **NO_DROPOUT.get(architecture, {}))
     assert_plain(context, list(all_windows(2)))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neox", "gpt_neo", "llama"])
+@pytest.mark.parametrize("architecture", FIVE)
 def test_twelve_layers_have_the_losses_of_the_authors_recipe(architecture: str) -> None:
     context = make_context(architecture, 12, **NO_DROPOUT.get(architecture, {}))
     assert_plain(context, [Window(1, 1), Window(5, 7), Window(12, 12), Window(1, 12)])

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from memloc.analysis.windows import all_windows
-from memloc.data.encode import TextCodec, encode
 from memloc.models import mixing
 from memloc.models.mixing import Mixtures, predict_mixtures
 from memloc.techniques.base import Context, TechniqueFailed
@@ -22,11 +21,13 @@ from tests.conftest import make_texts
 from tests.oracles.patching import patched_prediction
 from tests.oracles.swapping import mixed_state_dict, swap_all_windows_plainly, swap_plainly
 from tests.tiny_models import (
+    FIVE,
     each,
+    encoded,
     prefix_of,
-    tiny_blocks,
     tiny_context,
     tiny_tokenizer,
+    two_blocks,
 )
 
 TOLERANCE = 2**-5
@@ -41,9 +42,8 @@ def expected_block_passes(n_layers: int) -> int:
 
 
 def swap(architecture: str, layers: int, texts: list[str], **changes: Any) -> tuple[Any, Mixtures]:
-    models = [tiny_blocks(architecture, layers, seed, **changes) for seed in (0, 1)]
-    encoded = encode(pd.DataFrame({"text": texts}), TextCodec(tiny_tokenizer(), "|", 0, 128))
-    return models, swap_all_windows(models[0], models[1], encoded)
+    models = two_blocks(architecture, layers, **changes)
+    return models, swap_all_windows(*models, encoded(texts))
 
 
 def assert_plain(models: Any, found: Mixtures, texts: list[Any]) -> None:
@@ -68,7 +68,7 @@ def test_all_windows_predict_like_plain_mixed_models(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ["bert", "opt", "gpt_neox", "gpt_neo", "llama"])
+@pytest.mark.parametrize("architecture", FIVE)
 def test_twelve_layers_predict_like_plain_mixed_models(architecture: str, texts: list[str]) -> None:
     assert expected_block_passes(12) == 364 + 12
     models, found = swap(architecture, 12, texts)
@@ -114,9 +114,8 @@ def test_tables_say_what_the_windows_predict() -> None:
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox"))
 def test_in_bfloat16_windows_predict_like_plain_models_in_bfloat16(architecture: str) -> None:
     texts = make_texts(8)
-    models = [tiny_blocks(architecture, 3, seed) for seed in (0, 1)]
-    encoded = encode(pd.DataFrame({"text": texts}), TextCodec(tiny_tokenizer(), "|", 0, 128))
-    found = swap_all_windows(models[0], models[1], encoded, "bfloat16").predicted
+    models = two_blocks(architecture)
+    found = swap_all_windows(*models, encoded(texts), "bfloat16").predicted
     windows = [(0, 0), *map(tuple, all_windows(3))]
     own, other = (model.model for model in models)
     expected = swap_plainly(
@@ -135,9 +134,9 @@ def test_in_bfloat16_windows_predict_like_plain_models_in_bfloat16(architecture:
 # --- other mixtures than windows ----------------------------------------------------------------
 
 
-def sharing_embeddings(architecture: str, layers: int, n: int = 30) -> Context:
+def sharing_embeddings(architecture: str, layers: int) -> Context:
     """As after fine-tuning with frozen embeddings."""
-    context = tiny_context(architecture, layers, n=n)
+    context = tiny_context(architecture, layers)
     own, other = context.model("memorised"), context.model("original")
     mine, theirs = (dict(model.model.named_parameters()) for model in (own, other))
     with torch.no_grad():
@@ -148,7 +147,7 @@ def sharing_embeddings(architecture: str, layers: int, n: int = 30) -> Context:
 
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neo", "llama"))
 def test_any_mixture_predicts_like_a_plain_mixed_model(architecture: str) -> None:
-    context = tiny_context(architecture, 4)
+    context, tokenizer = tiny_context(architecture, 4, n=12), tiny_tokenizer()
     own, other = context.model("memorised"), context.model("original")
     sets = np.random.default_rng(0).random((9, 4)) < 0.5
     sets[3] = sets[5]  # twice the same
@@ -159,7 +158,7 @@ def test_any_mixture_predicts_like_a_plain_mixed_model(architecture: str) -> Non
         plain.load_state_dict(mixed_state_dict(own.model, other.model, prefix_of(own), chosen))
         for row, text in enumerate(context.examples["text"]):
             with torch.no_grad():
-                logits = plain(**tiny_tokenizer()([text], return_tensors="pt")).logits
+                logits = plain(**tokenizer([text], return_tensors="pt")).logits
             assert predicted[row] == int(logits.argmax())
 
 
@@ -167,7 +166,7 @@ def test_any_mixture_predicts_like_a_plain_mixed_model(architecture: str) -> Non
 def test_mixtures_of_one_example_that_are_too_many_are_divided(
     limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = tiny_context("gpt_neox", 6, n=12)
+    context = tiny_context("gpt_neox", 4, n=8)
     own, other = context.model("memorised"), context.model("original")
     whole = swap_all_windows(own, other, context.encoded)
     held: list[int] = []
@@ -206,6 +205,7 @@ def test_shapley_values_are_those_of_all_mixtures_and_add_up() -> None:
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neo"))
 def test_patching_is_what_hooks_on_whole_models_do(architecture: str, shared: bool) -> None:
     context = sharing_embeddings(architecture, 3) if shared else tiny_context(architecture, 3)
+    tokenizer = tiny_tokenizer()
     result = Patching().localise(context)
     noisy = context.examples[context.examples["noisy"]]
     own, other = (context.model(role) for role in ("memorised", "original"))
@@ -218,7 +218,7 @@ def test_patching_is_what_hooks_on_whole_models_do(architecture: str, shared: bo
         answers = pd.DataFrame(
             [
                 [
-                    patched_prediction(into, source, prefix_of(own), tiny_tokenizer(), text, layer)
+                    patched_prediction(into, source, prefix_of(own), tokenizer, text, layer)
                     for text in noisy["text"]
                 ]
                 for layer in range(4)

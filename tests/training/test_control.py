@@ -22,7 +22,7 @@ from memloc.training.loop import (
     train_until_learned,
 )
 from tests.oracles.control import train_two_tasks_plainly
-from tests.tiny_models import each, tiny_model
+from tests.tiny_models import each, tiny_blocks, tiny_model
 from tests.training.test_loop import data
 
 TRAINING = Training(epochs=2, learning_rate=3e-3, batch_size=8)
@@ -34,7 +34,7 @@ CLASSES = 4
 def auxiliary_of(
     model: BlockModel, architecture: str, encoded: Encoded, **changes
 ) -> AuxiliaryTask:
-    donor = BlockModel(tiny_model(architecture, layers=4, labels=CLASSES, seed=9, **changes))
+    donor = tiny_blocks(architecture, model.n_layers, 9, labels=CLASSES, **changes)
     return AuxiliaryTask(model, donor, encoded)
 
 
@@ -51,7 +51,7 @@ def train_control(
 ) -> tuple[BlockModel, dict[str, torch.Tensor], Trained]:
     """A trained model, its parameters before training, and what training says."""
     train, validation, targets = data()
-    model = BlockModel(tiny_model(architecture, layers=4, **changes))
+    model = tiny_blocks(architecture, 4, **changes)
     before = {n: p.detach().clone() for n, p in model.model.named_parameters()}
     learner = hidden_task(model, train, validation, layers)
     beside = []
@@ -138,7 +138,7 @@ def test_a_second_head_answers_for_its_task_and_leaves_the_model_as_it_was(
     architecture: str,
 ) -> None:
     train, _, _ = data()
-    model = BlockModel(tiny_model(architecture, layers=4))
+    model = tiny_blocks(architecture, 4)
     batch = train.batch(range(4))
     before = model.logits(batch)
     task = auxiliary_of(model, architecture, train)

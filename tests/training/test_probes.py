@@ -46,13 +46,13 @@ def assert_same(one: ProbeResult, other: ProbeResult) -> None:
 
 @pytest.mark.parametrize(
     ("n_classes", "weights", "strengths"),
-    [(2, (0.33, 0.67), [0.0, 0.1, 0.2, 0.3]), (5, None, [0.0, 0.15, 0.3])],
+    [(2, (0.33, 0.67), [0.0, 0.1, 0.3]), (5, None, [0.0, 0.3])],
 )
 def test_the_engine_equals_the_oracle(
     n_classes: int, weights: tuple[float, ...] | None, strengths: list[float]
 ) -> None:
-    config = QUICK.replace(dropout=0.0, batch_size=24, epochs=20)
-    features, labels = planted(230, 24, strengths, n_classes)
+    config = QUICK.replace(dropout=0.0, batch_size=24)
+    features, labels = planted(160, 24, strengths, n_classes)
     splits = splits_of(labels)
     result = train_probes(features, labels, n_classes, splits, config, class_weights=weights)
     agreement = []

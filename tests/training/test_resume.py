@@ -16,25 +16,18 @@ import torch
 
 from memloc.analysis.windows import Window
 from memloc.config import Training
-from memloc.data.encode import Encoded, TextCodec, encode
 from memloc.engine.store.store import Store
-from memloc.models.blocks import BlockModel
 from memloc.techniques.base import Context
 from memloc.techniques.retraining import Retraining
 from memloc.training import resume as resuming
 from memloc.training.learners import HeadOnly, Learner, hidden_task
-from memloc.training.loop import (
-    Objective,
-    Trained,
-    TrainingData,
-    fine_tune,
-)
+from memloc.training.loop import Objective, Trained, fine_tune
 from memloc.training.resume import ResumePoint, forget_finished, forget_states
-from tests.conftest import labelled_rows
 from tests.techniques.test_retraining import TRAINING as RETRAINING
 from tests.techniques.test_retraining import make_context
-from tests.tiny_models import tiny_model, tiny_tokenizer
+from tests.tiny_models import tiny_blocks
 from tests.training.test_control import auxiliary_labels, auxiliary_of
+from tests.training.test_loop import data
 
 # The ceiling is passed in the first epoch, so that weights are kept over most interruptions.
 CONFIG = Training(epochs=3, learning_rate=3e-3, batch_size=8, memorised_at=0.1)
@@ -46,25 +39,15 @@ class Interrupted(Exception):
     """Raised from the progress report, in the place of whatever ends a process."""
 
 
-def data() -> tuple[Encoded, Encoded, TrainingData]:
-    rows, validation = labelled_rows(22), labelled_rows(9, seed=1)
-    codec = TextCodec(tiny_tokenizer(), "|", 0, 64)
-    noisy = (rows["label"] != rows["original_label"]).to_numpy()
-    targets = TrainingData(
-        rows["label"].to_numpy(copy=True), noisy, validation["label"].to_numpy(copy=True)
-    )
-    return encode(rows, codec), encode(validation, codec), targets
-
-
 def whole_model(resume: ResumePoint | None, report: Callable[[float], None]) -> Trained:
-    train, validation, targets = data()
-    learner = Learner(BlockModel(tiny_model("bert", layers=2)), train, validation)
+    train, validation, targets = data(22, 9)
+    learner = Learner(tiny_blocks("bert", 2), train, validation)
     return fine_tune(learner, targets, CONFIG, 1, report, resume=resume)
 
 
 def head_only(resume: ResumePoint | None, report: Callable[[float], None]) -> Trained:
-    train, validation, targets = data()
-    model = BlockModel(tiny_model("roberta", layers=2))  # has dropout in its head
+    train, validation, targets = data(22, 9)
+    model = tiny_blocks("roberta", 2)  # has dropout in its head
     config = CONFIG.replace(micro_batch_size=3)
     return fine_tune(HeadOnly(model, train, validation), targets, config, 1, report, resume=resume)
 
@@ -72,12 +55,12 @@ def head_only(resume: ResumePoint | None, report: Callable[[float], None]) -> Tr
 def two_objectives(
     resume: ResumePoint | None, report: Callable[[float], None]
 ) -> tuple[Trained, dict[str, torch.Tensor]]:
-    train, validation, targets = data()
-    model = BlockModel(tiny_model("bert", layers=4))
+    train, validation, targets = data(16, 9)
+    model = tiny_blocks("bert", 2)
     task = auxiliary_of(model, "bert", validation)
     config = CONFIG.replace(epochs=2)
     beside = Objective(task, auxiliary_labels(len(validation)), config.replace(learning_rate=1e-3))
-    learner = hidden_task(model, train, validation, (2, 3))
+    learner = hidden_task(model, train, validation, (2,))
     trained = fine_tune(learner, targets, config, 1, report, [beside], resume)
     return trained, {n: p.detach().clone() for n, p in task.head["classifier"].named_parameters()}
 
@@ -248,11 +231,11 @@ def test_a_state_of_other_settings_is_not_used(
 ) -> None:
     store = Store(tmp_path / "store")
     shutil.copytree(interrupted[2], store.root)
-    train, validation, targets = data()
+    train, validation, targets = data(22, 9)
 
     def steps_of(layers: int = 2, seed: int = 1, **changes: Any) -> int:
         fractions: list[float] = []
-        learner = Learner(BlockModel(tiny_model("bert", layers=layers)), train, validation)
+        learner = Learner(tiny_blocks("bert", layers), train, validation)
         point = ResumePoint(store, NAME, every=math.inf)
         config = CONFIG.replace(**changes)
         fine_tune(learner, targets, config, seed, fractions.append, resume=point)
