@@ -68,20 +68,16 @@ def test_a_colleague_can_go_on_as_if_the_result_were_his(memloc, work: Path, run
     assert (done["kept_artefacts"], done["kept_results"]) == (6, [str(there)])
 
 
-def test_the_store_is_listed_in_80_columns(memloc, runs: Path) -> None:
+def test_the_store_is_listed_by_kind_and_as_json_by_artefact(memloc, runs: Path) -> None:
     code, out, _ = memloc("store", "list")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()] == [
         *("kind", "data", "localise", "model", "train", "All:"),
     ]
-    code, detail, _ = memloc("store", "list", "--kind", "train")
-    assert "memorised, seed 1, on questions" in " ".join(detail.split())
-    assert max(map(len, (out + detail).splitlines())) <= 80
-    rows = json.loads(memloc("store", "list", "--kind", "train", "--json")[1])
-    assert {row["what"] for row in rows} >= {"original, seed 1, on questions"}
-    assert all(row["seconds"] > 0 and len(row["key"]) == 32 for row in rows)
-    kinds = json.loads(memloc("store", "list", "--json")[1])
-    assert {row["kind"]: row["number"] for row in kinds}["train"] == 3
+    rows = json.loads(memloc("store", "list", "--json")[1])
+    trainings = [row for row in rows if row["kind"] == "train"]
+    assert len(trainings) == 3
+    assert all(row["seconds"] > 0 and len(row["key"]) == 32 for row in trainings)
 
 
 def test_verify_says_what_is_damaged_and_running_again_mends_it(
@@ -118,7 +114,7 @@ def test_gc_says_what_goes_and_what_stays(memloc, work: Path, runs: Path) -> Non
         "artefacts that no result refers to": 1,
     }
     assert done["freed_bytes"] > 0
-    assert len(inventory(store)) == 6
+    assert len(inventory(runs)) == 6
     assert memloc("store", "gc", "--unreferenced") == (0, "There is nothing to remove.\n", "")
     _, out, _ = memloc("run", "--model", work / "tiny", *SETTINGS)
     assert "Nothing to compute" in out

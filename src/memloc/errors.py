@@ -97,6 +97,15 @@ class ClusterError(MemlocError):
     """A cluster is not there, or cannot be used as it is."""
 
 
+def cannot_write(path: object, error: Exception) -> StoreError:
+    """What to say if a disk is full, or a folder is not ours."""
+    reason = getattr(error, "strerror", None) or error
+    return StoreError(
+        f"cannot write to {str(path)!r}: {reason}",
+        remedy="free some space or choose another folder for the results",
+    )
+
+
 MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What reading data of another form than expected may end with."""
 

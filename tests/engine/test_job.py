@@ -35,8 +35,8 @@ def test_jobs_survive_the_way_as_text() -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"no gzip", gzip.compress(b"{}"), gzip.compress(b'{"jobs": [1]}'), None],
-    ids=["empty", "no gzip", "no jobs", "no job", "cut off"],
+    [b"", b"no gzip", gzip.compress(b'{"jobs": [1]}'), None],
+    ids=["empty", "no gzip", "no job", "cut off"],
 )
 def test_a_damaged_plan_is_one_sentence(tmp_path: Path, content: bytes | None) -> None:
     path = write_plan(tmp_path, JOBS)

@@ -100,12 +100,20 @@ def test_kinds_of_jobs_have_their_own_resources(cluster: str, store: Store) -> N
     assert most == 1
 
 
-def test_resources_that_no_machine_has_are_one_sentence(cluster: str, store: Store) -> None:
-    with pytest.raises(ClusterError, match=r"99 cpus and 0 gpus for jobs of kind 'nap'; ask for"):
-        execute(store, naps(1, 0.1), resources={"default": Resources(cpus=99)})
-    on_gpu = [Job("nap", "nap", {"seconds": 0.1}, where={"device": "cuda"})]
-    with pytest.raises(ClusterError, match="1 cpus and 1 gpus"):
-        execute(store, on_gpu)
+def test_a_cluster_on_which_nothing_can_start_is_noted(
+    cluster: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(Recorder):
+        def note(self, text: str) -> None:
+            super().note(text)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(on_ray, "SILENCE", 1.0)
+    large = Ray(resources={"default": Resources(cpus=99)})
+    progress = Interrupted()
+    with pytest.raises(KeyboardInterrupt), RayExecutor(store, large) as executor:
+        executor.execute(naps(1, 0.1), progress)
+    assert "has no machine with the cpus and gpus that `ray: resources`" in progress.notes[0]
 
 
 SCRIPT = """
@@ -150,7 +158,7 @@ def test_an_interrupted_program_leaves_the_cluster_at_once_and_nothing_behind(
     [
         ("127.0.0.1:1", r"cannot be reached \(Connection refused\); start one"),
         ("ray://127.0.0.1:1", "cannot be reached"),
-        ("somewhere", "give `auto`, HOST:PORT or ray://HOST:PORT"),
+        ("somewhere", r"\(it has no port\); .* give `auto`, HOST:PORT or ray://HOST:PORT"),
     ],
 )
 def test_an_unreachable_cluster_is_one_sentence_soon(
@@ -177,8 +185,9 @@ def test_a_worker_that_does_not_see_the_store_is_one_sentence(
 ) -> None:
     executor = RayExecutor(store, Ray())
     executor.token = Path("/nowhere/token")
-    monkeypatch.setattr(executor, "connect", lambda: None)
+    monkeypatch.setattr(executor, "connect", lambda jobs: None)
     executor.joined, executor.gpus, executor.workers = True, 0, 2
+    executor.quiet_until = float("inf")
     executor.task = ray.remote(on_ray._make_task())
     with (
         pytest.raises(ClusterError, match=f"on {socket.gethostname()} does not see the store"),
@@ -193,13 +202,11 @@ def test_a_worker_without_memloc_or_with_another_version_is_one_sentence(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     token = tmp_path / "token"
     token.mkdir()
-    found = json.loads(on_ray.work_here("[]", str(tmp_path), str(token), "0.0.0", True))
+    found = on_ray.work_here("[]", str(tmp_path), str(token), "0.0.0", True)
     assert "has memloc " in found["problem"]
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "0"
     ours = version("memloc")
-    assert json.loads(on_ray.work_here("[]", str(tmp_path), str(token), ours, False)) == {
-        "replies": []
-    }
+    assert on_ray.work_here("[]", str(tmp_path), str(token), ours, False) == {}
     assert os.environ["CUDA_VISIBLE_DEVICES"] == ""  # without a GPU of its own it sees none
     monkeypatch.setitem(sys.modules, "memloc.engine.on_ray", None)
     found = json.loads(on_ray._make_task()("[]", str(tmp_path), str(token), ours, True))

@@ -12,7 +12,7 @@ from memloc.config import Data, Model, Run, Training
 from memloc.data.load import load_task
 from memloc.engine.compute import forget_context
 from memloc.engine.job import write_task
-from memloc.engine.loop import _Ready
+from memloc.engine.loop import Ready
 from memloc.engine.plan import Plan, plan_run
 from memloc.engine.store.store import Store
 from memloc.models.names import resolve
@@ -61,7 +61,7 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up(
 ) -> None:
     techniques = ("retraining", "swapping", "gradients", "probing")
     jobs = make_plan(model_folder, store, *techniques, epochs=50, layers=3).jobs
-    ready = _Ready(jobs)
+    ready = Ready(jobs)
     for job in jobs:
         ready.add(job)
     bundles = []

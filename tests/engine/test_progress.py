@@ -42,7 +42,7 @@ def setup(one: Job) -> Setup:
 
 
 def failure(one: Job, reason: str, log: str | None = None) -> Failure:
-    return Failure(one.kind, one.key, one.title, reason, log=log)
+    return Failure(one.title, reason, log=log)
 
 
 def simulate(jobs: list[Job], seconds: dict[str, float], workers: list[tuple[float, int]]):

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memloc.engine.store.store import DamagedArtefact, Store, key_of
-from memloc.errors import MALFORMED, MISSING, MemlocError, StoreError
+from memloc.errors import MALFORMED, MISSING, MemlocError, StoreError, cannot_write
+from memloc.text import write_whole
 from memloc.training.resume import forget_states
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Artefact = tuple[str, str]
 Report = Callable[[float], None]
+"""Is told 0 when work on a job begins, and then how far it is."""
 Reply = dict[str, Any]
 """What became of an attempt, as JSON data.
 
@@ -41,6 +43,8 @@ Reply = dict[str, Any]
 (another process is computing it), failed (`failure`), damaged (an input: `artefact`, `problem`),
 full (nothing can be stored any more: `problem`, `remedy`).
 """
+Tell = Callable[["Job", float | Reply], None]
+"""Is told how far a job is, and what became of it."""
 
 
 @dataclass(frozen=True)
@@ -82,25 +86,23 @@ class Job:
         return self.kind, self.key
 
     @property
-    def fields(self) -> dict[str, Any]:
-        """As JSON data, without what is computed from it."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    @classmethod
-    def from_fields(cls, values: dict[str, Any]) -> Job:
-        """The job with these fields."""
-        needs = {role: (kind, key) for role, (kind, key) in values["needs"].items()}
-        return cls(**{**values, "needs": needs})
+    def name(self) -> str:
+        """Kind and key in one word, for names of files."""
+        return f"{self.kind}-{self.key}"
 
 
 def jobs_to_text(jobs: Iterable[Job]) -> str:
     """For other processes: nothing that could run code is ever sent to them."""
-    return json.dumps([job.fields for job in jobs])
+    names = Job.__dataclass_fields__
+    return json.dumps([{name: getattr(job, name) for name in names} for job in jobs])
 
 
 def jobs_from_text(text: str) -> list[Job]:
     """What `jobs_to_text` wrote."""
-    return [Job.from_fields(values) for values in json.loads(text)]
+    return [
+        Job(**{**fields, "needs": {role: tuple(need) for role, need in fields["needs"].items()}})
+        for fields in json.loads(text)
+    ]
 
 
 def run_job(job: Job, store: Store, report: Report) -> None:
@@ -189,8 +191,6 @@ class Failure:
     """Why a job failed, as JSON data.
 
     Attributes:
-        kind: Of the job.
-        key: Of the job.
         title: Of the job, for people.
         reason: What went wrong.
         setting: See `MemlocError`, as for value and remedy.
@@ -199,8 +199,6 @@ class Failure:
         log: A file with the traceback, if the failure was not foreseen.
     """
 
-    kind: str
-    key: str
     title: str
     reason: str
     setting: str | None = None
@@ -211,15 +209,14 @@ class Failure:
     @classmethod
     def of(cls, job: Job, error: Exception, log: Path | None = None) -> Failure:
         """Why a job failed, by the error it ended with."""
-        about = job.kind, job.key, job.title
         if not isinstance(error, MemlocError):
             words = str(error).strip().partition("\n")[0]
             reason = f"{type(error).__name__}: {words}" if words else type(error).__name__
-            return cls(*about, reason, log=str(log) if log else None)
+            return cls(job.title, reason, log=str(log) if log else None)
         value = None if error.value is MISSING else error.value
         if not isinstance(value, str | int | float | None):
             value = str(value)
-        return cls(*about, error.problem, error.setting, value, error.remedy)
+        return cls(job.title, error.problem, error.setting, value, error.remedy)
 
     def error(self, title: bool = True) -> JobFailed:
         """The failure as an error, with or without the title of the job."""
@@ -236,13 +233,11 @@ class Failure:
         return str(self.error())
 
 
-def work_through(
-    bundle: Sequence[Job], store: Store, report: Callable[[int, float], None]
-) -> Iterator[Reply]:
-    """Try jobs one after the other; whatever happens is a reply, never an exception."""
-    for number, job in enumerate(bundle):
-        reply = attempt(job, store, partial(report, number))
-        yield reply
+def work_through(bundle: Sequence[Job], store: Store, tell: Tell) -> None:
+    """Try jobs one after the other; whatever happens is told, and never an exception."""
+    for job in bundle:
+        reply = attempt(job, store, partial(tell, job))
+        tell(job, reply)
         if reply["state"] == "full":
             return
 
@@ -251,11 +246,6 @@ def attempt(job: Job, store: Store, report: Report) -> Reply:
     """Try one job in this process; only an interruption ends it with an exception.
 
     What failed in another process that works on the same plan is not tried again.
-
-    Args:
-        job: What to compute.
-        store: Where the result goes.
-        report: Is told 0 when work begins, and then how far it is.
     """
     try:
         with store.locks.hold(*job.artefact) as ours:
@@ -271,17 +261,16 @@ def attempt(job: Job, store: Store, report: Report) -> Reply:
             return {"state": "done"}
     except DamagedArtefact as error:
         return {"state": "damaged", "artefact": error.artefact, "problem": error.problem}
-    except StoreError as error:
-        return {"state": "full", "problem": error.problem, "remedy": error.remedy}
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "free some space or choose another folder for the runs"
-            return {"state": "full", "problem": error.strerror, "remedy": remedy}
+            error = cannot_write(store.root, error)
+        if isinstance(error, StoreError):
+            return {"state": "full", "problem": error.problem, "remedy": error.remedy}
         return {"state": "failed", "failure": asdict(record_failure(store, job, error))}
 
 
-def _record_of(store: Store, job: Job) -> Path:
-    return store.root.parent / "failures" / f"{job.kind}-{job.key}.json"
+def _record_of(store: Store, name: str) -> Path:
+    return store.root.parent / "failures" / f"{name}.json"
 
 
 def record_failure(store: Store, job: Job, error: Exception) -> Failure:
@@ -289,50 +278,44 @@ def record_failure(store: Store, job: Job, error: Exception) -> Failure:
 
     Best effort, as the disk may be what failed.
     """
-    path = _record_of(store, job)
+    path = _record_of(store, job.name)
     log = None if isinstance(error, MemlocError) else path.with_suffix(".log")
     failure = Failure.of(job, error, log)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         if log is not None:
             log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
-        draft = path.with_suffix(".tmp")
-        draft.write_text(json.dumps(asdict(failure), indent=1, ensure_ascii=False), "utf-8")
-        draft.rename(path)
+        write_whole(path, json.dumps(asdict(failure), indent=1, ensure_ascii=False))
     return failure
 
 
 def read_failure(store: Store, job: Job) -> Failure | None:
     """Why a job failed when it was last tried, if it did."""
     try:
-        return Failure(**json.loads(_record_of(store, job).read_text(encoding="utf-8")))
+        return Failure(**json.loads(_record_of(store, job.name).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def recorded_failures(store: Store) -> set[str]:
-    """Kind and key, as ``<kind>-<key>``, of all jobs with a record."""
-    try:
-        names = os.listdir(store.root.parent / "failures")
-    except OSError:
-        return set()
-    return {name.removesuffix(".json") for name in names}
+    """Names of all jobs with a record."""
+    return {path.stem for path in _record_of(store, "*").parent.glob("*.json")}
 
 
 def forget_failures(store: Store, jobs: Iterable[Job]) -> None:
     """They are tried again."""
-    recorded = recorded_failures(store)
-    for job in jobs if recorded else ():
-        for suffix in (".json", ".log") if f"{job.kind}-{job.key}" in recorded else ():
-            with contextlib.suppress(OSError):
-                _record_of(store, job).with_suffix(suffix).unlink(missing_ok=True)
+    for name in recorded_failures(store).intersection(job.name for job in jobs):
+        path = _record_of(store, name)
+        with contextlib.suppress(OSError):
+            path.unlink()
+            path.with_suffix(".log").unlink(missing_ok=True)
 
 
 # --- a plan on disk: for workers elsewhere, and for the clean-up of the store ---------------------
 
 
 def write_plan(folder: Path, jobs: Sequence[Job]) -> Path:
-    """Write jobs, with their keys, to a file that is named after them; it appears at once.
+    """Write jobs to a file that is named after them; it appears at once.
 
     Plans of other jobs stay: what they made may still be wanted, and `memloc store gc` reads all.
 
@@ -341,17 +324,13 @@ def write_plan(folder: Path, jobs: Sequence[Job]) -> Path:
     """
     name = hashlib.sha256("".join(job.key for job in jobs).encode()).hexdigest()[:8]
     path = folder / f"plan-{name}.json.gz"
-    text = json.dumps({"jobs": [{**job.fields, "key": job.key} for job in jobs]})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         draft = folder / f".{path.name}-{os.getpid()}"
-        draft.write_bytes(gzip.compress(text.encode(), compresslevel=1))
+        draft.write_bytes(gzip.compress(jobs_to_text(jobs).encode(), compresslevel=1))
         draft.rename(path)
     except OSError as error:
-        raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
-            "another folder for the results"
-        ) from None
+        raise cannot_write(path, error) from None
     return path
 
 
@@ -362,13 +341,11 @@ def read_plan(path: Path) -> list[Job]:
         StoreError: If it cannot be read.
     """
     try:
-        rows = json.loads(gzip.decompress(path.read_bytes()))["jobs"]
-        for row in rows:
-            del row["key"]
-        return [Job.from_fields(row) for row in rows]
+        return jobs_from_text(gzip.decompress(path.read_bytes()).decode())
     except (OSError, EOFError, zlib.error, *MALFORMED) as error:
         raise StoreError(
-            f"the plan {str(path)!r} cannot be read ({error}); start the sweep again to write it"
+            f"the plan {str(path)!r} cannot be read ({error})",
+            remedy="start the sweep again to write it, or move its folder away",
         ) from None
 
 

@@ -22,15 +22,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from memloc.config import Device, Execution
-from memloc.engine.job import Job, Reply, jobs_from_text, jobs_to_text, work_through
-from memloc.engine.loop import Executor, Tell, WorkerLost
+from memloc.engine.job import Job, Reply, Tell, jobs_from_text, jobs_to_text, work_through
+from memloc.engine.loop import Executor, WorkerLost
 from memloc.engine.store.store import Store
 from memloc.errors import ConfigError
 
 REPORT_EVERY = 0.2
 """Seconds between two progress messages of a worker."""
-PATIENCE = 3.0
-"""Seconds for all workers together to end when asked to; then they are killed."""
 WORKER = """
 import json, sys
 sys.path[:] = json.loads(sys.argv[1])
@@ -89,7 +87,6 @@ class LocalExecutor(Executor):
         """With the GPU that each of them sees."""
         self.idle: list[subprocess.Popen[bytes]] = []
         self.threads = ThreadPoolExecutor(workers)
-        self.gpus: list[str] | None = None
 
     def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
         """To a worker that has nothing to do, or here."""
@@ -101,19 +98,13 @@ class LocalExecutor(Executor):
                 worker.stdin.flush()
             return self.threads.submit(self._listen, worker, bundle, tell)
         future: Future[None] = Future()
-        answers = work_through(
-            bundle, self.store, lambda number, share: tell(bundle[number], share)
-        )
-        for job, reply in zip(bundle, answers, strict=False):  # it stops when the disk is full
-            tell(job, reply)
+        work_through(bundle, self.store, tell)
         future.set_result(None)
         return future
 
     def _start_worker(self) -> subprocess.Popen[bytes]:
-        if self.gpus is None:
-            self.gpus = visible_gpus()
         taken = list(self.processes.values())
-        gpu = min(self.gpus, key=taken.count, default=None)  # shared if there are more workers
+        gpu = min(visible_gpus(), key=taken.count, default=None)  # shared by more workers
         worker = subprocess.Popen(
             [sys.executable, "-c", WORKER, json.dumps(sys.path), self.store.root],
             stdin=subprocess.PIPE,
@@ -125,44 +116,30 @@ class LocalExecutor(Executor):
         return worker
 
     def _listen(self, worker: subprocess.Popen[bytes], bundle: Sequence[Job], tell: Tell) -> None:
-        """Pass on what a worker reports about a bundle, in a thread of its own."""
+        """Pass on what a worker says about a bundle, in a thread of its own."""
+        jobs = {job.key: job for job in bundle}
         assert worker.stdout is not None
         with contextlib.suppress(OSError, ValueError):  # it has died, perhaps in mid-sentence
             for line in worker.stdout:
-                number, news = json.loads(line)
-                over = isinstance(news, dict) and (
-                    number == len(bundle) - 1 or news["state"] == "full"
-                )
-                if over:
+                key, news = json.loads(line)
+                if key is None:
                     self.idle.append(worker)
-                tell(bundle[number], news)
-                if over:
                     return
+                tell(jobs[key], news)
         self.processes.pop(worker, None)
         code = worker.wait()
-        hint = (
-            ", perhaps for lack of memory; if so, use fewer workers"
-            if code == -signal.SIGKILL
-            else ""
-        )
+        memory = ", perhaps for lack of memory; if so, use fewer workers"
+        hint = memory if code == -signal.SIGKILL else ""
         raise WorkerLost(f"its worker process died (exit code {code}){hint}")
 
     def stop(self) -> None:
         """End the processes, whatever they do, and free what this one kept if it did the work."""
         workers = list(self.processes)
         for worker in workers:
-            worker.terminate()
-        deadline = time.monotonic() + PATIENCE
+            worker.kill()  # all that a worker could do about it is done below
         for worker in workers:
-            try:
-                worker.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                worker.kill()
-                worker.wait()
-        self.threads.shutdown(cancel_futures=True)
-        self.threads = ThreadPoolExecutor(self.slots)
-        self.processes.clear()
-        self.idle.clear()
+            worker.wait()
+        self.threads.shutdown()
         if workers:
             self.store.sweep_leftovers()
         if "memloc.engine.compute" in sys.modules:
@@ -183,19 +160,18 @@ def work(root: str) -> None:
     threading.Thread(target=listen, daemon=True).start()
     store, last = Store(Path(root)), 0.0
 
-    def send(number: int, news: float | Reply) -> None:
-        print(json.dumps([number, news]), file=answers, flush=True)
+    def send(key: str | None, news: float | Reply | None) -> None:
+        print(json.dumps([key, news]), file=answers, flush=True)
 
-    def report(number: int, fraction: float) -> None:
+    def tell(job: Job, news: float | Reply) -> None:
         nonlocal last
-        if fraction == 0 or time.monotonic() - last > REPORT_EVERY:
+        if isinstance(news, dict) or news == 0 or time.monotonic() - last > REPORT_EVERY:
             last = time.monotonic()
-            send(number, fraction)
+            send(job.key, news)
 
     while True:
-        bundle = jobs_from_text(bundles.get())
-        for number, reply in enumerate(work_through(bundle, store, report)):
-            send(number, reply)
+        work_through(jobs_from_text(bundles.get()), store, tell)
+        send(None, None)
 
 
 # --- CUDA, MPS or the CPU -------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """One loop for all executors: what is ready is submitted, what comes back is recorded.
 
 `graphlib.TopologicalSorter` says which jobs are ready. An executor says where they run: it takes a
-bundle of jobs and gives a future. Several loops can work on one store, as every job has a lock.
+bundle of jobs and gives a future. What state a job is in, only `Progress` knows. Several loops can
+work on one store, as every job has a lock.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import heapq
 import queue
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
@@ -25,25 +26,22 @@ from memloc.engine.job import (
     Job,
     JobFailed,
     Reply,
+    Tell,
     forget_failures,
     read_failure,
     record_failure,
     recorded_failures,
 )
-from memloc.engine.progress import Progress
+from memloc.engine.progress import TODO, Progress
 from memloc.engine.store.store import Store
 from memloc.errors import MemlocError
 from memloc.training.resume import forget_finished
 
-Tell = Callable[[Job, float | Reply], None]
-"""How an executor reports before a bundle is over: how far a job is, or what became of it."""
 LOOK_EVERY = 1.0
 """Seconds between two looks at what other processes have done."""
-REPAIRS = 10
-"""How often an artefact may turn out damaged; after that, the disk is probably broken."""
+REPAIRS = 5
+"""How often a job may find a damaged input; after that, the disk is probably broken."""
 LARGEST_BUNDLE = 100
-LOOKS = ("states", "localise", "explain")
-"""Kinds of jobs that look at models without training any."""
 
 
 class CannotGoOn(JobFailed):
@@ -82,7 +80,7 @@ class Outcome:
         )
 
 
-class Executor(ABC):
+class Executor(contextlib.AbstractContextManager["Executor"]):
     """Computes jobs somewhere, for as long as the `with` block lasts.
 
     Args:
@@ -101,28 +99,32 @@ class Executor(ABC):
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def __enter__(self) -> Executor:
-        """Nothing starts yet."""
-        return self
-
     def __exit__(self, *error: object) -> None:
         """Stop whatever still runs."""
         self.stop()
 
-    def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
+    def execute(self, jobs: Sequence[Job], progress: Progress, again: bool = True) -> Outcome:
         """Compute all jobs that are not in the store yet.
 
-        A job that fails takes with it only those that need its result; the others go on. What
-        failed earlier is tried again.
+        A job that fails takes with it only those that need its result; the others go on.
+
+        Args:
+            jobs: All of a plan; what they need is in the store or among them.
+            progress: Is told everything.
+            again: Whether what failed earlier is tried again.
 
         Raises:
             CannotGoOn: If nothing could be stored any more.
         """
-        forget_failures(self.store, jobs)
-        return Loop(self, jobs, progress).run()
+        if again:
+            forget_failures(self.store, jobs)
+        return _Loop(self, jobs, progress).run()
 
-    def connect(self) -> None:  # noqa: B027 (most need not)
+    def connect(self, jobs: Sequence[Job]) -> None:
         """Reach whoever computes, if that can fail; nothing is shown before.
+
+        Args:
+            jobs: All of the plan.
 
         Raises:
             ClusterError: If it does.
@@ -140,7 +142,7 @@ class Executor(ABC):
             Ends when everything was told that is not seen in the store; or with `WorkerLost`.
         """
 
-    def poll(self, progress: Progress) -> None:  # noqa: B027 (most need not)
+    def poll(self, progress: Progress) -> None:
         """Look after workers; called every second or so."""
 
     @abstractmethod
@@ -148,72 +150,55 @@ class Executor(ABC):
         """End whatever still runs."""
 
 
-class Loop:
-    """Carries out jobs, in the order of what they need.
-
-    Args:
-        executor: Where.
-        jobs: All of a plan; what they need is in the store or among them.
-        progress: Is told everything.
-    """
+class _Loop:
+    """Carries out jobs, in the order of what they need; see `Executor.execute`."""
 
     def __init__(self, executor: Executor, jobs: Sequence[Job], progress: Progress) -> None:
         self.executor, self.store, self.progress = executor, executor.store, progress
         self.jobs = {job.artefact: job for job in jobs}
-        self.needs: dict[Artefact, list[Artefact]] = {}
         self.dependants: defaultdict[Artefact, list[Artefact]] = defaultdict(list)
         for artefact, job in self.jobs.items():
-            self.needs[artefact] = [need for need in job.needs.values() if need in self.jobs]
-            for need in self.needs[artefact]:
+            for need in job.needs.values():
                 self.dependants[need].append(artefact)
-        self.ready = _Ready(self.jobs.values())
+        self.ready = Ready(jobs)
+        self.bundles = 0
+        """Under way."""
         self.submitted: set[Artefact] = set()
         self.elsewhere: set[Artefact] = set()
         """What another loop computes."""
-        self.finished: set[Artefact] = set()
         self.computed: set[Artefact] = set()
         self.failed: dict[Artefact, Failure] = {}
-        self.left_out: set[Artefact] = set()
-        self.damaged: set[Artefact] = set()
-        """Inputs that are computed anew in the next round, and then what needs them."""
-        self.bundles = 0
-        """Under way."""
-        self.losses: Counter[Artefact] = Counter()
-        self.repairs: Counter[Artefact] = Counter()
+        self.attempts: Counter[Artefact] = Counter()
+        """Those that failed through no fault of the job."""
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.thread = threading.get_ident()
         self.looked = time.monotonic()
 
     def run(self) -> Outcome:
-        """Until every job is finished, failed or left out."""
-        self.finished = {artefact for artefact in self.jobs if self.store.sound(*artefact)}
+        """Until every job is done, failed or left out."""
+        todo: list[Job] = []
+        finished: list[Job] = []
+        for artefact, job in self.jobs.items():
+            (finished if self.store.sound(*artefact) else todo).append(job)
         for problem in self.store.damaged:
             self.progress.note(f"{problem}; it is computed anew")
         self.store.damaged.clear()
-        waiting = [job for artefact, job in self.jobs.items() if artefact not in self.finished]
-        if not waiting:
+        if not todo:
             return Outcome()
         self.store.sweep_leftovers()
         forget_finished(self.store)
-        self.executor.connect()
-        with self.progress.showing(waiting, [self.jobs[artefact] for artefact in self.finished]):
-            self._round()
-            while self.damaged:
-                self.finished -= self.damaged
-                self.damaged.clear()
-                self._round()
-        return Outcome(len(self.computed), self.failed, frozenset(self.left_out))
+        self.executor.connect(list(self.jobs.values()))
+        with self.progress.showing(todo, finished):
+            # More than once if an input was damaged: a sorter cannot take back that it is done.
+            while waiting := {a for a in self.jobs if self.progress.states[a] in TODO}:
+                self._compute(waiting)
+        left_out = frozenset(a for a in self.jobs if self.progress.states[a] == "left out")
+        return Outcome(len(self.computed), self.failed, left_out)
 
-    def _round(self) -> None:
-        """Compute all that can be; a sorter cannot take back that a damaged input is done."""
-        settled = self.finished | self.failed.keys() | self.left_out
-        self.sorter = TopologicalSorter(
-            {
-                artefact: [need for need in needs if need not in settled]
-                for artefact, needs in self.needs.items()
-                if artefact not in settled
-            }
-        )
+    def _compute(self, waiting: set[Artefact]) -> None:
+        """All that can be."""
+        needs = {a: [n for n in self.jobs[a].needs.values() if n in waiting] for a in waiting}
+        self.sorter = TopologicalSorter(needs)
         self.sorter.prepare()
         self._add_ready()
         while self.ready or self.bundles or self.submitted or self.elsewhere:
@@ -237,16 +222,18 @@ class Loop:
     # --- what comes back ---
 
     def _tell(self, job: Job, news: float | Reply) -> None:
-        if isinstance(news, dict):
-            event = partial(self._settle, job, news)
-        elif news == 0:
-            event = partial(self.progress.start, job)
-        else:
-            event = partial(self.progress.advance, job, news)
         if threading.get_ident() == self.thread:
-            event()
+            self._hear(job, news)
         else:
-            self.events.put(event)
+            self.events.put(partial(self._hear, job, news))
+
+    def _hear(self, job: Job, news: float | Reply) -> None:
+        if isinstance(news, dict):
+            self._settle(job, news)
+        elif news == 0:
+            self.progress.start(job)
+        else:
+            self.progress.advance(job, news)
 
     def _wait(self) -> None:
         """For news, but not for longer than until the next look."""
@@ -270,18 +257,17 @@ class Loop:
         failed = recorded_failures(self.store)
         for artefact in sorted(watched):
             job, (kind, key) = self.jobs[artefact], artefact
-            ours, name = artefact in self.submitted, f"{kind}-{key}"
             if key in stored[kind] and self.store.has(kind, key):
-                if ours:
+                if artefact in self.submitted:
                     self.computed.add(artefact)
                 self._finish(artefact)
-            elif not ours:
+            elif artefact in self.elsewhere:
                 if not self.store.locks.held(kind, key):
                     self.elsewhere.discard(artefact)
                     self.ready.add(job)
-            elif name in held:
+            elif job.name in held:
                 self.progress.start(job)
-            elif name in failed and (failure := read_failure(self.store, job)) is not None:
+            elif job.name in failed and (failure := read_failure(self.store, job)) is not None:
                 self._fail(job, failure)
             else:
                 self.progress.wait(job)
@@ -291,23 +277,24 @@ class Loop:
         try:
             future.result()
         except WorkerLost as loss:
-            self._lost(bundle, str(loss))
+            left = [job for job in bundle if job.artefact in self.submitted]
+            self.submitted -= {job.artefact for job in left}
+            for job in left:
+                if job is left[0] and not self._try_again(job, str(loss), self.executor.attempts):
+                    continue  # it may have cost the worker its life
+                self.progress.wait(job)
+                self.ready.add(job)
 
-    def _lost(self, bundle: Sequence[Job], reason: str) -> None:
-        """The first job without a result cost the worker its life, perhaps; the others wait."""
-        left = [job for job in bundle if job.artefact in self.submitted]
-        self.submitted -= {job.artefact for job in left}
-        for job in left[:1]:
-            self.losses[job.artefact] += 1
-            times = self.losses[job.artefact]
-            if times >= self.executor.attempts:
-                self._fail_here(job, f"{reason}, {times} times" if times > 1 else reason)
-                left.remove(job)
-            else:
-                self.progress.note(f"{job.title} is tried again: {reason}")
-        for job in left:
-            self.progress.wait(job)
-            self.ready.add(job)
+    def _try_again(self, job: Job, problem: str, most: int) -> bool:
+        """Whether a job that was not to blame is tried again; else it has failed."""
+        self.attempts[job.artefact] += 1
+        times = self.attempts[job.artefact]
+        if times < most:
+            self.progress.note(f"{job.title} is tried again: {problem}")
+            return True
+        words = f"{problem}, {times} times" if times > 1 else problem
+        self._fail(job, record_failure(self.store, job, MemlocError(words)))
+        return False
 
     def _settle(self, job: Job, reply: Reply) -> None:
         """An attempt is over, in one way or another.
@@ -340,7 +327,6 @@ class Loop:
     def _finish(self, artefact: Artefact) -> None:
         self.submitted.discard(artefact)
         self.elsewhere.discard(artefact)
-        self.finished.add(artefact)
         self.progress.finish(self.jobs[artefact])
         self.sorter.done(artefact)
         self._add_ready()
@@ -353,40 +339,30 @@ class Loop:
         todo = list(self.dependants[job.artefact])
         while todo:
             artefact = todo.pop()
-            if artefact not in self.left_out and artefact not in self.finished:
-                self.left_out.add(artefact)
+            if self.progress.states[artefact] in TODO:
                 self.progress.drop(self.jobs[artefact])
                 todo += self.dependants[artefact]
 
-    def _fail_here(self, job: Job, problem: str) -> None:
-        """A failure of which no worker left a record."""
-        self._fail(job, record_failure(self.store, job, MemlocError(problem)))
-
     def _repair(self, job: Job, artefact: Artefact, problem: str) -> None:
-        """An input was damaged, and is set aside now: the next round computes it anew."""
-        self.repairs[artefact] += 1
-        if artefact not in self.jobs or self.repairs[artefact] > REPAIRS:
-            self._fail_here(job, problem)
-            return
-        self.progress.note(f"{problem}; it is computed anew")
-        for each in (job, self.jobs[artefact]):
-            self.progress.wait(each)
-        self.damaged.add(artefact)
+        """An input was damaged, and is set aside now: both are computed when all else is."""
+        if self._try_again(job, problem, REPAIRS if artefact in self.jobs else 1):
+            for each in (job, self.jobs[artefact]):
+                self.progress.wait(each)
 
 
-class _Ready:
+class Ready:
     """Jobs that could run now: long ones first, so that all workers end at about the same time.
 
     Jobs of a group come one after the other, in the order of the plan; they count as their average.
     """
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        members: defaultdict[str, list[tuple[int, Job]]] = defaultdict(list)
+        groups: defaultdict[str, list[tuple[int, Job]]] = defaultdict(list)
         for number, job in enumerate(jobs):
-            members[_group(job)].append((number, job))
+            groups[job.group or job.key].append((number, job))
         self.place = {
             job.artefact: (-average, group[0][0], number)
-            for group in members.values()
+            for group in groups.values()
             for average in [sum(job.cost for _, job in group) / len(group)]
             for number, job in group
         }
@@ -394,9 +370,11 @@ class _Ready:
         self.cost = 0.0
 
     def __len__(self) -> int:
+        """How many."""
         return len(self.heap)
 
     def add(self, job: Job) -> None:
+        """It has all that it needs."""
         heapq.heappush(self.heap, (self.place[job.artefact], job))
         self.cost += job.cost
 
@@ -406,23 +384,13 @@ class _Ready:
         As much of a group as leaves every worker at least one more such bundle: large bundles load
         models rarely, and small ones at the end let all workers end together.
         """
-        group = _group(self.heap[0][1])
         room = self.cost / (2 * workers)
         bundle: list[Job] = []
-        while self.heap and _group(self.heap[0][1]) == group and len(bundle) < LARGEST_BUNDLE:
-            cost = self.heap[0][1].cost
-            if bundle and cost > room:
+        while self.heap and len(bundle) < LARGEST_BUNDLE:
+            job = self.heap[0][1]
+            if bundle and (job.group is None or job.group != bundle[0].group or job.cost > room):
                 break
             bundle.append(heapq.heappop(self.heap)[1])
-            room -= cost
-            self.cost -= cost
+            room -= job.cost
+            self.cost -= job.cost
         return bundle
-
-
-def _group(job: Job) -> str:
-    """Jobs that share models: those of one kind and group, or all that look at one θ_M."""
-    if job.group is not None or job.kind not in LOOKS:
-        return f"{job.kind} {job.group or job.key}"
-    model = job.needs.get("memorised") or job.needs.get("near_ceiling")
-    given = job.where.get("models", {}).get("memorised")
-    return str(model or (given and (given, job.needs["data"])) or job.artefact)

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from memloc.config import Ray, Resources
-from memloc.engine.job import Job, jobs_from_text, jobs_to_text, work_through
+from memloc.engine.job import Job, Tell, jobs_from_text, jobs_to_text, work_through
 from memloc.engine.local import default_workers
-from memloc.engine.loop import Executor, Tell, WorkerLost
+from memloc.engine.loop import Executor, WorkerLost
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import TEMPORARY, Store
 from memloc.errors import ClusterError
@@ -66,13 +66,11 @@ class RayExecutor(Executor):
         self.slots = workers or MOST_TASKS
         self.tasks: set[Any] = set()
         self.joined = self.ours = False
-        self.quiet_until = 0.0
-        self.usable: set[Resources] = set()
         # Shows workers that they see the same store; swept if this process is killed.
         owner = f"{socket.gethostname()}@{os.getpid()}"
         self.token = store.root.absolute() / TEMPORARY / f"ray{id(self):x}@{owner}"
 
-    def connect(self) -> None:
+    def connect(self, jobs: Sequence[Job]) -> None:
         """Join the cluster, or start one."""
         self.token.mkdir(parents=True, exist_ok=True)
         if not self.joined:
@@ -89,7 +87,6 @@ class RayExecutor(Executor):
     def submit(self, bundle: Sequence[Job], tell: Tell) -> Future[None]:
         """As one task."""
         needs = self._needs(bundle[0])
-        self._check_fit(needs, bundle[0].kind)
         task = self.task.options(
             num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=RETRIES
         ).remote(
@@ -110,14 +107,23 @@ class RayExecutor(Executor):
                 future.set_exception(WorkerLost(self._why_lost(error)))
                 return
             if "problem" in answer:
-                future.set_exception(ClusterError(answer["problem"], remedy=answer["remedy"]))
+                future.set_exception(ClusterError(**answer))
                 return
-            for job, reply in zip(bundle, answer["replies"], strict=False):  # unless disk is full
-                tell(job, reply)
+            for job in bundle:
+                if job.key in answer:  # unless the disk is full
+                    tell(job, answer[job.key])
             future.set_result(None)
 
         task.future().add_done_callback(pass_on)
         return future
+
+    def _needs(self, job: Job) -> Resources:
+        """What a job occupies: as configured, else a core, and a GPU if it computes on one."""
+        device = job.where.get("device")
+        on_gpu = device == "cuda" or (device == "auto" and self.gpus > 0)
+        given = self.config.resources
+        usual = given.get("default", Resources(cpus=1, gpus=1 if on_gpu else 0))
+        return given.get(job.kind, usual)
 
     def _why_lost(self, error: Exception) -> str:
         if isinstance(error, self.ray.exceptions.OutOfMemoryError):
@@ -135,8 +141,9 @@ class RayExecutor(Executor):
             self.quiet_until = float("inf")
             if not self.store.locks.holders():
                 progress.note(
-                    "no worker of the Ray cluster could start yet: it is busy, or its machines do "
-                    "not reach this one"
+                    "no worker of the Ray cluster could start yet: it is busy, has no machine with "
+                    "the cpus and gpus that `ray: resources` asks for, or its machines do not "
+                    "reach this one"
                 )
 
     def stop(self) -> None:
@@ -156,28 +163,6 @@ class RayExecutor(Executor):
         self.joined = False
         self.store.sweep_leftovers()
 
-    def _needs(self, job: Job) -> Resources:
-        """What a job occupies: as configured, else a core, and a GPU if it computes on one."""
-        device = job.where.get("device")
-        on_gpu = device == "cuda" or (device == "auto" and self.gpus > 0)
-        given = self.config.resources
-        usual = given.get("default", Resources(cpus=1, gpus=1 if on_gpu else 0))
-        return given.get(job.kind, usual)
-
-    def _check_fit(self, needs: Resources, kind: str) -> None:
-        """Ray would wait forever for a machine that is large enough."""
-        machines = [] if needs in self.usable else self.ray.nodes()
-        for machine in machines:
-            has = machine["Resources"] if machine["Alive"] else {}
-            if has.get("CPU", 0) >= needs.cpus and has.get("GPU", 0) >= needs.gpus:
-                self.usable.add(needs)
-        if needs not in self.usable:
-            raise ClusterError(
-                f"no machine of the Ray cluster has {needs.cpus:g} cpus and {needs.gpus:g} gpus "
-                f"for jobs of kind {kind!r}",
-                remedy="ask for less in `ray: resources`, or start the cluster with more",
-            )
-
 
 def _make_task() -> Callable[[str, str, str, str, bool], str]:
     """The function of a task; as it is nested, Ray sends its code, also to where memloc is not."""
@@ -192,12 +177,12 @@ def _make_task() -> Callable[[str, str, str, str, bool], str]:
             problem = f"the Ray worker on {socket.gethostname()} cannot import memloc ({error})"
             remedy = "install the same version of memloc on all machines of the cluster"
             return json.dumps({"problem": problem, "remedy": remedy})
-        return work_here(bundle, root, token, version, gpu)
+        return json.dumps(work_here(bundle, root, token, version, gpu))
 
     return work
 
 
-def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str:
+def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> dict[str, Any]:
     """Work through a bundle in a process of Ray.
 
     Args:
@@ -206,23 +191,24 @@ def work_here(bundle: str, root: str, token: str, wanted: str, gpu: bool) -> str
         token: A folder of whoever submitted this, to see whether this machine has the same store.
         wanted: Their version of memloc.
         gpu: Whether the task has one; if not, it must not use those of others.
+
+    Returns:
+        Replies, by key; or `problem` and `remedy`.
     """
-    problem = remedy = ""
     worker = f"the Ray worker on {socket.gethostname()}"
     if version("memloc") != wanted:
         problem = f"{worker} has memloc {version('memloc')}, this machine has {wanted}"
-        remedy = "install the same version on all machines"
-    elif not Path(token).is_dir():
-        problem = f"{worker} does not see the store {root!r}"
-        remedy = (
-            "choose a folder for the runs on a file system that all machines of the cluster share"
-        )
-    if problem:
-        return json.dumps({"problem": problem, "remedy": remedy})
+        return {"problem": problem, "remedy": "install the same version on all machines"}
+    if not Path(token).is_dir():
+        remedy = "choose a folder for the runs on a file system that all its machines share"
+        return {"problem": f"{worker} does not see the store {root!r}", "remedy": remedy}
     if not gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    replies = work_through(jobs_from_text(bundle), Store(Path(root)), lambda number, fraction: None)
-    return json.dumps({"replies": list(replies)})
+    last: dict[str, Any] = {}
+    work_through(
+        jobs_from_text(bundle), Store(Path(root)), lambda job, news: last.update({job.key: news})
+    )
+    return last
 
 
 # --- reaching a cluster ---
@@ -250,13 +236,10 @@ def import_ray() -> Any:
 
 def _check_address(address: str) -> None:
     """Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rstrip("/").rpartition(":")
-    if not (host and colon and port.isdecimal()):
-        raise ClusterError(
-            f"Ray address {address!r} is not possible",
-            remedy="give `auto`, HOST:PORT or ray://HOST:PORT",
-        )
+    host, _, port = address.removeprefix("ray://").rstrip("/").rpartition(":")
     try:
+        if not (host and port.isdecimal()):
+            raise OSError("it has no port")
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH).close()
     except (OSError, OverflowError) as error:
         raise _unreachable(address, error) from None
@@ -324,10 +307,8 @@ def _unreachable(address: str | None, error: Exception) -> ClusterError:
     reason = (getattr(error, "strerror", None) or str(error)).strip().splitlines()[0].rstrip(".")
     if address is None:
         return ClusterError(f"a Ray cluster could not be started on this machine: {reason}")
-    remedy = (
-        "install Ray's client with: pip install 'ray[client]'"
-        if address.startswith("ray://") and isinstance(error, ImportError)
-        else "start one with `ray start --head`, check the address, or leave it out to start one "
-        "on this machine"
+    return ClusterError(
+        f"the Ray cluster {address!r} cannot be reached ({reason})",
+        remedy="start one with `ray start --head`, give `auto`, HOST:PORT or ray://HOST:PORT, or "
+        "leave it out to start one on this machine",
     )
-    return ClusterError(f"the Ray cluster {address!r} cannot be reached ({reason})", remedy=remedy)

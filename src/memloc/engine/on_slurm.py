@@ -25,8 +25,8 @@ from types import FrameType
 from typing import Any
 
 from memloc.config import Slurm
-from memloc.engine.job import Job, read_plan, write_plan
-from memloc.engine.loop import CannotGoOn, Executor, Loop, Outcome, Tell
+from memloc.engine.job import Job, Tell, read_plan, write_plan
+from memloc.engine.loop import CannotGoOn, Executor, Outcome
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError, MemlocError
@@ -34,7 +34,7 @@ from memloc.errors import ClusterError, MemlocError
 ASK_EVERY = 10.0
 """Seconds between two questions to Slurm."""
 FRUITLESS = 3
-"""How often lost workers are replaced without a job having been finished meanwhile."""
+"""How often lost workers are replaced if no job was finished since the last time."""
 END = "cannot-go-on.txt"
 """A file that says why workers should end, such as that nothing can be stored any more."""
 PATIENCE = 3.0
@@ -62,28 +62,22 @@ class SlurmExecutor(Executor):
         self.submitit = check_slurm()
         logging.getLogger("submitit").setLevel(logging.ERROR)  # it talks into our progress
         self.at_a_time = config.gpus or config.cpus
-        self.jobs: Sequence[Job] = ()
         self.array: list[Any] = []
-        self.missing: list[Any] = []
-        self.fruitless = 0
-        """How often workers were replaced since a job was last finished."""
-        self.done = 0
-        self.asked = 0.0
-        self.words = ""
+        self.gone: list[Any] = []
+        """Workers that Slurm did not know when it was last asked."""
 
-    def execute(self, jobs: Sequence[Job], progress: Progress) -> Outcome:
+    def execute(self, jobs: Sequence[Job], progress: Progress, again: bool = True) -> Outcome:
         """See `Executor`; workers end when nothing is left to do."""
-        self.jobs = jobs
-        outcome = super().execute(jobs, progress)
+        outcome = super().execute(jobs, progress, again)
         self._wait_for_workers()
         self.stop()
         return outcome
 
-    def connect(self) -> None:
+    def connect(self, jobs: Sequence[Job]) -> None:
         """Submit workers."""
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:6]}"
-        self.plan = write_plan(self.folder / name, self.jobs)
-        todo = sum(not self.store.has(*job.artefact) for job in self.jobs)
+        self.plan = write_plan(self.folder / name, jobs)
+        todo = sum(not self.store.has(*job.artefact) for job in jobs)
         count = min(self.config.workers, -(-todo // self.at_a_time))
         self.workers = count * self.at_a_time
         self.array = self._submit_workers(count)
@@ -100,15 +94,22 @@ class SlurmExecutor(Executor):
         """See what became of workers."""
         if self.plan.with_name(END).is_file():
             raise CannotGoOn(self.plan.with_name(END).read_text(encoding="utf-8").strip())
-        missing = self._ended()
-        if missing is not None:
-            # Twice in a row: one that is requeued is missing for a moment, and between the two
-            # answers the loop has looked into the store and still found work.
-            lost = [worker for worker in missing if worker in self.missing]
-            self.missing = missing
-            if lost:
-                self._replace(lost, progress)
-        progress.workers = self.words
+        if time.monotonic() - self.asked < ASK_EVERY:
+            return
+        self.asked = time.monotonic()
+        states = _queue()
+        if states is None:
+            return
+        known = [states[worker.job_id] for worker in self.array if worker.job_id in states]
+        waiting = known.count("PENDING")
+        progress.workers = f"{len(known) - waiting} Slurm workers run, {waiting} wait in the queue"
+        # Twice in a row: one that is requeued is missing for a moment, and between the two
+        # answers the loop has looked into the store and still found work.
+        gone = [worker for worker in self.array if worker.job_id not in states]
+        lost = [worker for worker in gone if worker in self.gone]
+        self.gone = gone
+        if lost:
+            self._replace(lost, progress)
 
     def stop(self) -> None:
         """Cancel the workers."""
@@ -155,21 +156,6 @@ class SlurmExecutor(Executor):
                 f"Slurm did not accept the workers ({words})", remedy="check the `slurm` settings"
             ) from None
 
-    def _ended(self, every: float | None = None) -> list[Any] | None:
-        """The workers that Slurm no longer knows; None if it was not asked, or did not answer."""
-        if time.monotonic() - self.asked < (ASK_EVERY if every is None else every):
-            return None
-        self.asked = time.monotonic()
-        # Not sacct, which many clusters do not have; squeue lists those that run, or will.
-        lines = _run("squeue", "--me", "--noheader", "--array", "--format=%i %T")
-        if lines is None:
-            return None
-        states = dict(line.split(maxsplit=1) for line in lines if " " in line)
-        alive = [states[worker.job_id] for worker in self.array if worker.job_id in states]
-        waiting = alive.count("PENDING")
-        self.words = f"{len(alive) - waiting} Slurm workers run, {waiting} wait in the queue"
-        return [worker for worker in self.array if worker.job_id not in states]
-
     def _replace(self, ended: list[Any], progress: Progress) -> None:
         """Workers ended though there is work: they were cancelled, killed or could not start."""
         done = progress.sums["done"] + progress.sums["failed"]
@@ -184,21 +170,20 @@ class SlurmExecutor(Executor):
 
     def _last_words(self) -> str:
         """Of the worker that wrote last."""
-        folder = self.plan.with_name("workers")
-        logs = sorted(folder.glob("*.out"), key=lambda path: path.stat().st_mtime)
+        logs = list(self.plan.parent.glob("workers/*.out"))
         if not logs:
-            return f"they left no log in {str(folder)!r}"
-        lines = logs[-1].read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        end = f" and ends with {lines[-1].strip()!r}" if lines else " and is empty"
-        return f"the log of one is {str(logs[-1])!r}{end}"
+            return f"they left no log in {str(self.plan.parent)!r}"
+        last = max(logs, key=lambda path: path.stat().st_mtime)
+        lines = last.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return f"the log of one is {str(last)!r} and ends with {lines[-1:]}"
 
     def _wait_for_workers(self) -> None:
         """Until they have ended, but not for long."""
         deadline = time.monotonic() + PATIENCE
         while self.array and time.monotonic() < deadline:
-            time.sleep(0.1)
-            ended = self._ended(every=0.5) or []
-            self.array = [worker for worker in self.array if worker not in ended]
+            time.sleep(0.3)
+            states = _queue()
+            self.array = [one for one in self.array if states is None or one.job_id in states]
 
 
 @dataclass
@@ -223,8 +208,8 @@ class SlurmWorker:
         store = Store(Path(self.root))
         try:
             with LocalExecutor(store, self.processes, self.share) as executor:
-                # Not `execute`, which tries again what failed in another worker.
-                return Loop(executor, jobs, Progress(LogLines(jobs=True))).run().computed
+                progress = Progress(LogLines(jobs=True))
+                return executor.execute(jobs, progress, again=False).computed
         except CannotGoOn as error:
             Path(self.plan).with_name(END).write_text(str(error), encoding="utf-8")
             raise
@@ -262,6 +247,15 @@ def check_slurm() -> Any:
             remedy="start it where you submit jobs, or use executor 'local' or 'ray'",
         )
     return submitit
+
+
+def _queue() -> dict[str, str] | None:
+    """All workers that run or will, with their state; None if Slurm does not answer."""
+    # Not sacct, which many clusters do not have.
+    lines = _run("squeue", "--me", "--noheader", "--array", "--format=%i %T")
+    if lines is None:
+        return None
+    return dict(line.split(maxsplit=1) for line in lines if " " in line)
 
 
 def _run(*command: str) -> list[str] | None:

@@ -285,7 +285,8 @@ class Planner:
         if not technique.windowed:
             kind = "localise" if technique.kind == "technique" else "explain"
             title = f"{name.replace('_', ' ')}{of}"
-            return self.job(kind, title, whole, needs, roles, passes=cost, place=place), parts
+            together = f"θ_M{of}" if {"memorised", "near_ceiling"} & {*roles} else None
+            return self.job(kind, title, whole, needs, roles, together, cost, place), parts
         group = f"{name}{of}"
         windows = {
             window: self.job(
@@ -304,7 +305,7 @@ class Planner:
         parts += [windows[w] for w in sorted(windows, key=lambda w: (w.first, -w.last))]
         found = {f"window:{w.first}-{w.last}": job.artefact for w, job in windows.items()}
         title = f"{group}, all windows"
-        return self.job("localise", title, whole, found, (), group, cost, place), parts
+        return self.job("localise", title, whole, found, passes=cost, place=place), parts
 
     def splits(self, config: Generalisation) -> tuple[Job, ...]:
         """Models of random halves of the data."""
@@ -330,7 +331,8 @@ class Planner:
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
         identity = {"role": role, "revision": STATES_REVISION, **self.looks}
-        return self.job("states", f"states of {whose}", identity, needs, roles)
+        together = None if role == "pretrained" else f"θ_M{of}"
+        return self.job("states", f"states of {whose}", identity, needs, roles, together)
 
     # Plans have tens of thousands of jobs: what these have in common is made once, and shared.
 
@@ -388,7 +390,7 @@ class Planner:
             identity: What determines the result, beside data and model.
             needs: What it reads beside the data.
             roles: The given models it looks at.
-            group: Of jobs that are shown together.
+            group: Of jobs that look at the same models, and so travel together.
             passes: Forward passes of the data that take as long; None: as usual for its kind.
             place: Where other processes find its technique, if only this one knows it by name.
         """

@@ -27,7 +27,7 @@ from memloc.engine.progress import Progress
 from memloc.engine.store.store import DamagedArtefact, Store
 from memloc.engine.sweep_config import Sweep, SweepCell
 from memloc.engine.views import StatusFile
-from memloc.errors import MemlocError, StoreError, nearest
+from memloc.errors import MemlocError, StoreError, cannot_write, nearest
 from memloc.text import write_whole
 
 REPAIRS = 3
@@ -263,7 +263,4 @@ def _write(path: Path, text: str) -> None:
     try:
         write_whole(path, text)
     except OSError as error:
-        raise StoreError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; free some space or choose "
-            "another folder for the results"
-        ) from None
+        raise cannot_write(path, error) from None

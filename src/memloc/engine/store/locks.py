@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import OwnerRecord, SoftFileLease, Timeout
 
-from memloc.errors import StoreError
+from memloc.errors import cannot_write
 
 FOLDER = ".locks"
 LEASE = 60.0
@@ -96,10 +96,7 @@ class Locks:
         except Timeout:
             return False
         except OSError as error:
-            raise StoreError(
-                f"cannot write to {str(self.folder)!r}: {error.strerror or error}; "
-                "free some space or choose another folder for the runs"
-            ) from None
+            raise cannot_write(self.folder, error) from None
         return True
 
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from memloc.engine.store.locks import Locks, is_gone
-from memloc.errors import MALFORMED, StoreError
+from memloc.errors import MALFORMED, StoreError, cannot_write
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -243,10 +243,7 @@ class Store:
                 if lasting:
                     _flush(self.root / kind)
         except (OSError, SafetensorError) as error:
-            raise StoreError(
-                f"cannot write to {str(self.root)!r}: {getattr(error, 'strerror', None) or error}; "
-                "free some space or choose another folder for the results"
-            ) from None
+            raise cannot_write(self.root, error) from None
 
     def place(self, folder: Path, kind: str, key: str) -> bool:
         """Move a finished folder to its name; False if the same artefact is there already."""
@@ -302,10 +299,7 @@ class Store:
             with self.scratch() as folder:
                 (folder / "probe").write_bytes(b"0")
         except OSError as error:
-            raise StoreError(
-                f"cannot write to {str(self.root)!r}: {error.strerror or error}",
-                remedy="choose another folder for the results",
-            ) from None
+            raise cannot_write(self.root, error) from None
 
     def dead_drafts(self, give_up_after: float = math.inf) -> list[Path]:
         """Drafts whose writing process is gone (killed, or the machine went down).
