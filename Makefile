@@ -18,9 +18,9 @@ test: $(INSTALLED)
 test-slow: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow
 
-# Sweeps that are killed, starved of disk, damaged, doubled: the long form of tests/faults.
+# Sweeps that are killed, starved of disk, damaged, doubled: tests/faults with many kills.
 faults: $(INSTALLED)
-	$(BIN)/python -m tests.faults
+	MEMLOC_KILLS=50 $(BIN)/python -m pytest -n 0 -v -m "slow or not slow" tests/faults
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -53,6 +53,7 @@ class Recorder(Progress):
         self.notes: list[str] = []
 
     def start(self, job) -> None:
+        super().start(job)
         self.started.append(job)
 
     def note(self, words: str) -> None:
@@ -194,6 +195,7 @@ def test_what_turns_out_damaged_at_the_end_is_computed_anew(home: Path, runs: Pa
 
     class Vandal(Recorder):
         def finish(self, job) -> None:
+            super().finish(job)
             if job.kind == "localise" and len([j for j in self.started if j == job]) == 1:
                 table = store.root / job.kind / job.key / "windows.parquet"
                 table.write_bytes(table.read_bytes()[::-1])

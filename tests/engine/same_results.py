@@ -111,7 +111,7 @@ class Recorder(Progress):
     started = property(lambda self: self.events["running"])
     finished = property(lambda self: self.events["done"])
     waited = property(lambda self: self.events["waiting"])
-    dropped = property(lambda self: self.events["left out"])
+    dropped = property(lambda self: self.events["left_out"])
     failed = property(lambda self: self.events["failed"])
     notes = property(lambda self: self.events["note"])
 

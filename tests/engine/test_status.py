@@ -10,6 +10,8 @@ import pytest
 
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress
+from memloc.engine.store.locks import Locks
+from memloc.engine.store.store import Store
 from memloc.engine.views import StatusFile, read_status, run_status
 from tests.conftest import assert_one_sentence
 from tests.engine.test_progress import failure, job
@@ -18,16 +20,18 @@ from tests.engine.test_progress import failure, job
 class Work:
     """A sweep or run that is told what becomes of its jobs, and the file it keeps."""
 
-    def __init__(self, path: Path, name: str, what: str = "sweep", jobs: int = 5) -> None:
-        self.view = StatusFile(path, name, what)
-        self.path = path
+    def __init__(self, runs: Path, path: str, name: str, what: str = "sweep", jobs: int = 5):
+        self.path = runs / path
+        self.view = StatusFile(self.path, name, what, Store(runs / "store"))
         self.progress = Progress()
         self.jobs = [job("train", n) for n in range(jobs)]
         for one in self.jobs:
             self.progress._becomes(one, "waiting")
 
     def save(self, working: bool = True, **changes: object) -> None:
-        self.view.write(self.progress, working)
+        self.progress.working = working
+        self.view.last = -100
+        self.view.update(self.progress)
         if changes:
             found = json.loads(self.path.read_text())
             self.path.write_text(json.dumps({**found, **changes}))
@@ -40,7 +44,7 @@ def runs(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def work(runs: Path) -> Work:
-    return Work(runs / "sweeps" / "mine" / "status.json", "mine")
+    return Work(runs, "sweeps/mine/status.json", "mine")
 
 
 def test_done_running_failed_left_out_and_waiting_are_shown(memloc, runs: Path, work: Work) -> None:
@@ -54,13 +58,14 @@ def test_done_running_failed_left_out_and_waiting_are_shown(memloc, runs: Path, 
     code, out, _ = memloc("status", runs)
     assert code == 0
     lines = out.splitlines()
-    assert lines[0] == "Sweep mine: 1 of 5 jobs"
-    assert lines[1].split() == ["done", "running", "failed", "left", "out", "waiting"]
-    assert lines[2].split() == ["training", "1", "1", "1", "1", "1"]
-    assert lines[3].startswith(" 50% ")
-    assert lines[3].endswith("train 3")
-    assert lines[4:6] == ["Failed:", "- train 1: no memory; log: failures/train-1.log"]
-    assert lines[6] == "Estimating the time left, with 1 at once."
+    assert lines[0] == "Sweep mine"
+    assert lines[1].endswith("0:00:00, estimating the time left")
+    assert lines[2] == "1 of 5 done, 1 running, 1 failed, 1 left out"
+    assert lines[3].split() == ["done", "running", "failed", "left", "out", "waiting"]
+    assert lines[4].split() == ["training", "1", "1", "1", "1", "1"]
+    assert lines[5].startswith(" 50% ")
+    assert lines[5].endswith("train 3")
+    assert lines[6:] == ["Failed: train 1: no memory; log: failures/train-1.log"]
     (found,) = json.loads(memloc("status", runs, "--json")[1])["status"]
     assert found["total"] == {"done": 1, "running": 1, "failed": 1, "left_out": 1, "waiting": 1}
     assert found["running"][0]["title"] == "train 3"
@@ -70,12 +75,12 @@ def test_with_workers_pending_it_does_not_say_that_nothing_is_running(
     memloc, runs: Path, work: Work
 ) -> None:
     work.save()
-    last = memloc("status", runs)[1].splitlines()[-1]
-    assert last == "No job is running now; waiting for workers. Estimating the time left."
-    work.progress.workers = "4 workers pending"
+    assert "0 of 5 done; waiting for workers\n" in memloc("status", runs)[1]
+    work.progress.workers = "4 wait in the queue"
     work.save()
-    last = memloc("status", runs)[1].splitlines()[-1]
-    assert last == "No job is running now; 4 workers pending. Estimating the time left."
+    out = memloc("status", runs)[1]
+    assert "0 of 5 done; waiting for workers; 4 wait in the queue\n" in out
+    assert "Nothing is running" not in out
 
 
 @pytest.mark.parametrize(
@@ -91,20 +96,25 @@ def test_nothing_runs_after_the_process_died(
     assert read_status(work.path)["total"]["running"] == 0
     out = memloc("status", runs)[1]
     assert out.splitlines()[-1] == "Nothing is running; start `memloc sweep` again to go on."
+    with Locks(runs / "store").hold("train", "x"):  # a worker of a cluster goes on
+        last = memloc("status", runs)[1].splitlines()[-1]
+    assert last == (
+        "The command is gone, but 1 job is being computed; start `memloc sweep` again to watch."
+    )
 
 
 def test_runs_have_a_status_too_and_what_is_done_takes_one_line(memloc, runs: Path) -> None:
     name = "reviews-minilm-1a2b3c4d"
-    done = Work(runs / "status" / f"{name}.json", name, "run")
+    done = Work(runs, f"status/{name}.json", name, "run")
     for one in done.jobs:
         done.progress.finish(one)
     done.save(working=False)
-    Work(runs / "sweeps" / "a" / "status.json", "a").save(working=False)
-    Work(runs / "sweeps" / "b" / "status.json", "b", jobs=2).save(working=False)
+    Work(runs, "sweeps/a/status.json", "a").save(working=False)
+    Work(runs, "sweeps/b/status.json", "b", jobs=2).save(working=False)
     lines = memloc("status", runs)[1].splitlines()
     assert lines[0] == "Run reviews-minilm-1a2b3c4d: all 5 jobs done"
-    assert lines[1] == "Sweep a: 0 of 5 jobs"
-    assert "Sweep b: 0 of 2 jobs" in lines
+    assert lines[1] == "Sweep a"
+    assert {"0 of 5 done", "Sweep b", "0 of 2 done"} < set(lines)
     assert "Sweep a" not in memloc("status", runs / "sweeps" / "b")[1]
 
 
@@ -120,7 +130,8 @@ def test_bad_folders_and_files_are_one_sentence(
 
 def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) -> None:
     path = runs / "status" / "x.json"
-    progress = Progress(*run_status(runs, "x", "run"))
+    store = Store(runs / "store")
+    progress = Progress(*run_status(store, "x", "run"))
     jobs = [Job("nap", f"nap {n}", {"n": n}) for n in range(2)]
     with progress.showing(jobs):
         assert read_status(path)["working"]
@@ -132,5 +143,5 @@ def test_the_file_follows_the_work_and_a_full_disk_does_not_stop_it(runs: Path) 
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
     blocked = runs / "file"
     blocked.touch()
-    with Progress(StatusFile(blocked / "x.json", "x", "run")).showing(jobs):
+    with Progress(StatusFile(blocked / "x.json", "x", "run", store)).showing(jobs):
         pass

@@ -1,4 +1,4 @@
-"""What can happen to a sweep, and what must hold afterwards. Each returns a line of figures."""
+"""What can happen to a sweep, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.faults.sweeps import (
 
 def killed_as_a_whole(
     sweep: Sweep, reference: Sweep, kills: int, seed: int, latest: float = 20.0
-) -> str:
+) -> None:
     """kill -9 of the whole process tree at random moments, then finish.
 
     Whatever was finished before a kill is never begun again.
@@ -40,9 +40,8 @@ def killed_as_a_whole(
         latest: Seconds after the start.
     """
     moments = random.Random(seed)
-    done = rounds = 0
+    done = 0
     while done < kills:
-        rounds += 1
         while done < kills:
             before = sweep.finished()
             process = sweep.start()
@@ -61,12 +60,9 @@ def killed_as_a_whole(
         assert sweep.leftovers() == []
         if done < kills:
             shutil.rmtree(sweep.runs)
-    return (
-        f"{done} kills of the whole tree in {rounds} sweeps; tables identical, nothing done twice"
-    )
 
 
-def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str:
+def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> None:
     """kill -9 of single workers at random moments; the sweep itself goes on."""
     moments = random.Random(seed)
     process = sweep.start()
@@ -92,13 +88,11 @@ def workers_killed(sweep: Sweep, reference: Sweep, kills: int, seed: int) -> str
     assert "is tried again" in errors or "ray" in sweep.options  # which does it without a word
     assert_same_tables(sweep, reference)
     assert sweep.leftovers() == []
-    return f"{done} workers killed, sweep went on; tables identical"
 
 
-def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:
+def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> None:
     """Flip a byte of, or cut, random files of a finished store: every case is found and mended."""
     draw = random.Random(seed)
-    found = 0
     for number in range(cases):
         files = [p for p in sweep.store.glob("[a-z]*/*/*") if ".damaged-" not in p.parent.name]
         victims = draw.sample(sorted(files), k=min(5, len(files)))
@@ -120,8 +114,6 @@ def store_damaged(sweep: Sweep, reference: Sweep, cases: int, seed: int) -> str:
         assert not missed, f"damage was not found in {missed}"
         for folder in sweep.store.glob("*/*.damaged-*"):
             shutil.rmtree(folder)
-        found += len(damaged)
-    return f"{found} damaged artefacts found, set aside and computed anew; tables identical"
 
 
 @contextmanager
@@ -135,7 +127,7 @@ def small_disk(folder: Path, size: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-def disk_full(sweep: Sweep, reference: Sweep) -> str:
+def disk_full(sweep: Sweep, reference: Sweep) -> None:
     """The disk fills up in the middle: one sentence, and with more room it goes on."""
     stored = [path.stat() for path in reference.store.rglob("*") if path.is_file()]
     pages = sum(-(-file.st_size // 4096) for file in stored)
@@ -153,10 +145,9 @@ def disk_full(sweep: Sweep, reference: Sweep) -> str:
         sweep.complete_rest()
         assert_same_tables(sweep, reference)
         assert sweep.leftovers() == []
-    return f"disk full after {len(done)} artefacts: one sentence; went on with more room"
 
 
-def two_at_once(sweep: Sweep, reference: Sweep) -> str:
+def two_at_once(sweep: Sweep, reference: Sweep) -> None:
     """Two sweeps started at once on one store share the work."""
     processes = [sweep.start(), sweep.start()]
     computed = 0
@@ -168,10 +159,9 @@ def two_at_once(sweep: Sweep, reference: Sweep) -> str:
     assert computed == jobs, f"{computed} jobs computed for {jobs} artefacts"
     assert_same_tables(sweep, reference)
     assert sweep.leftovers() == []
-    return f"two sweeps at once: {jobs} jobs, each computed once; tables identical"
 
 
-def asked_to_stop(sweep: Sweep, reference: Sweep, how: signal.Signals, seed: int) -> str:
+def asked_to_stop(sweep: Sweep, reference: Sweep, how: signal.Signals, seed: int) -> None:
     """SIGTERM or Ctrl-C: a clean exit within 5 s; then it goes on."""
     process = sweep.start()
     assert wait_until(lambda: len(sweep.finished()) > 3, process)
@@ -194,4 +184,3 @@ def asked_to_stop(sweep: Sweep, reference: Sweep, how: signal.Signals, seed: int
     assert [name for name in sweep.leftovers() if "@" in name or "." in name] == []
     sweep.complete_rest()
     assert_same_tables(sweep, reference)
-    return f"{how.name}: clean exit after {took:.1f} s; went on, tables identical"

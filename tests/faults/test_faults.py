@@ -1,4 +1,4 @@
-"""The fault campaign, short form; ``make faults`` runs the long one."""
+"""The fault campaign; ``make faults`` runs it with many more kills and cases."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tests.faults.scenarios import (
     two_at_once,
     workers_killed,
 )
-from tests.faults.sweeps import Sweep, assert_same_tables, kill_tree, make_experiment, wait_until
+from tests.faults.sweeps import Sweep, make_experiment
 
+KILLS = int(os.environ.get("MEMLOC_KILLS", "3"))
+"""Of the whole process tree; other numbers follow from it."""
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/stat").exists(), reason="looks for processes in /proc"
 )
@@ -40,16 +42,23 @@ def sweep(tmp_path: Path) -> NapSweep:
 def test_kills_of_the_whole_process_tree_lose_nothing_that_was_done(
     sweep: Sweep, reference: Sweep
 ) -> None:
-    killed_as_a_whole(sweep, reference, kills=3, seed=3, latest=4.0)
+    killed_as_a_whole(sweep, reference, KILLS, seed=3, latest=4.0)
 
 
 def test_a_sweep_outlives_its_workers(sweep: Sweep, reference: Sweep) -> None:
-    workers_killed(sweep, reference, kills=2, seed=1)
+    workers_killed(sweep, reference, min(KILLS, 8), seed=1)
+
+
+@pytest.mark.slow
+def test_a_sweep_outlives_its_workers_on_ray(tmp_path: Path, reference: Sweep) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'memloc[ray]'")
+    options = ("--executor", "ray", "--workers", "2")
+    workers_killed(NapSweep(tmp_path / "runs", options=options), reference, 4, seed=1)
 
 
 def test_every_damage_in_the_store_is_found_and_mended(sweep: Sweep, reference: Sweep) -> None:
     shutil.copytree(reference.runs, sweep.runs)
-    store_damaged(sweep, reference, cases=2, seed=1)
+    store_damaged(sweep, reference, cases=min(KILLS, 10), seed=1)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="mounting a small disk needs root")
@@ -68,15 +77,9 @@ def test_a_sweep_that_is_asked_to_stop_does_so_at_once(
     asked_to_stop(sweep, reference, how, seed=1)
 
 
+@pytest.mark.slow
 def test_a_real_sweep_that_is_killed_goes_on_to_the_same_tables(tmp_path: Path) -> None:
     experiment = make_experiment(tmp_path, tasks=("reviews",), models=("bert",))
-    alone = ("--workers", "1")  # workers are killed above
-    undisturbed = Sweep(tmp_path / "reference", experiment, alone)
+    undisturbed = Sweep(tmp_path / "undisturbed", experiment)
     undisturbed.complete()
-    killed = Sweep(tmp_path / "runs", experiment, alone)
-    process = killed.start()
-    assert wait_until(lambda: any(kind == "train" for kind, _ in killed.finished()), process)
-    kill_tree(process)
-    killed.complete_rest()
-    assert_same_tables(killed, undisturbed)
-    assert killed.leftovers() == []
+    killed_as_a_whole(Sweep(tmp_path / "runs", experiment), undisturbed, min(KILLS, 5), seed=1)

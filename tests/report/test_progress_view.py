@@ -9,7 +9,7 @@ from rich.console import Console
 from memloc.engine.job import Job
 from memloc.engine.progress import Progress
 from memloc.engine.views import LogLines
-from memloc.report.progress_view import LiveTable, make_progress
+from memloc.report.progress_view import LiveTable, make_progress, picture
 from tests.engine.test_progress import failure
 
 
@@ -17,18 +17,18 @@ def job(kind: str, number: int, title: str | None = None) -> Job:
     return Job(kind, title or f"{kind} {number}", {"number": number})
 
 
-def on_terminal() -> tuple[Progress, LiveTable, io.StringIO]:
+def on_terminal() -> tuple[Progress, io.StringIO]:
     stream = io.StringIO()
     progress = make_progress(Console(file=stream, force_terminal=True, width=80, height=24))
     (view,) = progress.views
     assert isinstance(view, LiveTable)
     progress.now = lambda: 0.0
-    return progress, view, stream
+    return progress, stream
 
 
-def picture(progress: Progress, view: LiveTable) -> list[str]:
+def lines_of(progress: Progress) -> list[str]:
     plain = Console(file=io.StringIO(), width=80, height=24)
-    plain.print(view.picture(progress))
+    plain.print(picture(progress.snapshot(), plain))
     assert isinstance(plain.file, io.StringIO)
     return [line.rstrip() for line in plain.file.getvalue().splitlines()]
 
@@ -39,7 +39,7 @@ def test_without_a_terminal_there_are_lines() -> None:
 
 
 def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
-    progress, view, _ = on_terminal()
+    progress, _ = on_terminal()
     long = job("train", 9, f"θ_M: train on perturbed labels ({'very long ' * 10}, seed 9) [x]")
     trainings = [job("train", n) for n in range(4)]
     windows = [job("window", n) for n in range(1000)]
@@ -51,7 +51,7 @@ def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
         progress.fail(trainings[1], failure(trainings[1], "bad luck"))
         progress.drop(windows[0])
         progress.workers = "3 workers pending"
-        lines = picture(progress, view)
+        lines = lines_of(progress)
     assert lines[0].endswith("  0% 0:00:00, estimating the time left")
     assert lines[1] == "1 of 1,005 done, 3 running, 1 failed, 1 left out; 3 workers pending"
     assert lines[2].split() == ["done", "running", "failed", "left", "out", "waiting"]
@@ -65,7 +65,7 @@ def test_the_table_counts_by_kind_and_shows_what_runs() -> None:
 
 
 def test_the_terminal_keeps_notes_failures_and_the_end_and_no_table() -> None:
-    progress, _, stream = on_terminal()
+    progress, stream = on_terminal()
     one = job("train", 1)
     with progress.showing([one]):
         progress.start(one)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -15,45 +15,27 @@ from memloc.cli.output import Json, interruptible, make_console, print_json
 
 store_app = typer.Typer(help="The store of finished work: list, verify, clean up, share.")
 Runs = Annotated[Path, option("--runs", "Folder with the results; the store is in it.")]
-NUMBERS = ("number", "size", "took")
-"""Columns that stand at the right."""
 
 
 @store_app.command("list")
-def list_command(
-    runs: Runs = Path("runs"),
-    kind: Annotated[str | None, option("--kind", "List the artefacts of one kind.")] = None,
-    as_json: Json = False,
-) -> None:
-    """What is in the store: how many artefacts of which kind, and their size."""
-    from rich.table import Table
-    from rich.text import Text
+def list_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
+    """What is in the store: how many artefacts of which kind, and their size.
 
-    from memloc.engine.store.admin import inventory, open_store
+    With --json one row per artefact.
+    """
+    from memloc.engine.store.admin import inventory
+    from memloc.report.terminal import columns
 
-    found = inventory(open_store(runs), kind).drop(columns="path")
-    if kind is None:
-        found = found.groupby(["kind", "damaged"], as_index=False).agg(
-            number=("key", "size"), bytes=("bytes", "sum"), written=("written", "max")
-        )
-    found = found.sort_values(["kind", "written"], ascending=[True, False])
+    found = inventory(runs)
     if as_json:
-        print(found.to_json(orient="records", date_format="iso", date_unit="s", indent=1))
+        print(found.drop(columns="path").to_json(orient="records", indent=1))
         return
-    found["size"] = found["bytes"].map(text.size)
-    found["written"] = found["written"].dt.tz_convert(None).dt.strftime("%Y-%m-%d %H:%M")
-    found["kind"] = found["kind"].where(~found["damaged"], found["kind"] + " (damaged)")
-    shown = ["kind", "number", "size", "written"]
-    if kind is not None:
-        found["key"] = found["key"].str[:12]
-        found["took"] = found["seconds"].map(text.roughly, na_action="ignore").fillna("")
-        shown = ["key", "size", "written", "took", "what"]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name in shown:
-        table.add_column(name, justify="right" if name in NUMBERS else "left")
-    for row in found[shown].itertuples(index=False):
-        table.add_row(*(Text(str(cell)) for cell in row))
-    make_console().print(table)
+    rows = []
+    for (kind, damaged), those in found.groupby(["kind", "damaged"]):
+        newest = time.strftime("%Y-%m-%d %H:%M", time.localtime(those["written"].max()))
+        size = text.size(those["bytes"].sum())
+        rows.append([f"{kind}{' (damaged)' if damaged else ''}", f"{len(those):,}", size, newest])
+    make_console().print(columns(("kind", "number", "size", "newest"), rows))
     print(f"All: {text.size(found['bytes'].sum())}.")
 
 
@@ -66,14 +48,18 @@ def verify_command(runs: Runs = Path("runs"), as_json: Json = False) -> None:
     from rich.console import Console
     from rich.progress import track
 
-    from memloc.engine.store.admin import inventory, open_store, verify
+    from memloc.engine.store.admin import inventory, verify
+    from memloc.engine.store.store import Store
 
-    store = open_store(runs)
-    found = inventory(store)
+    found = inventory(runs)
     found = found[~found["damaged"]]
-    checks: Iterable[str | None] = verify(store, found)
-    if sys.stderr.isatty():
-        checks = track(checks, "checking", len(found), console=Console(stderr=True), transient=True)
+    checks = track(
+        verify(Store(runs / "store"), found),
+        *("checking", len(found)),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    )
     damaged = []
     with interruptible("what was found until then was set aside, the rest was not checked"):
         for problem in checks:
@@ -112,30 +98,28 @@ def gc_command(
 
     But never what is younger than an hour, and not while somebody is computing.
     """
-    from memloc.engine.store.admin import find_garbage, open_store, size_of
+    from memloc.engine.store.admin import find_garbage, size_of
+    from memloc.engine.store.store import Store
 
-    store = open_store(runs)
-    garbage = {
-        what: paths for what, paths in find_garbage(store, runs, unreferenced).items() if paths
-    }
+    garbage = {what: paths for what, paths in find_garbage(runs, unreferenced).items() if paths}
     sizes = {what: sum(map(size_of, paths)) for what, paths in garbage.items()}
     if not dry_run:
+        store = Store(runs / "store")
         with interruptible("the rest is still there, the same command goes on"):
             for path in (path for paths in garbage.values() for path in paths):
                 store.remove(path.parent.name, path.name)
             store.sweep_leftovers()
+    total = sum(sizes.values())
     if as_json:
         rows = [
-            {"what": each, "number": len(garbage[each]), "bytes": sizes[each]} for each in sizes
+            {"what": what, "number": len(garbage[what]), "bytes": sizes[what]} for what in sizes
         ]
-        freed = sum(sizes.values())
-        print_json({"dry_run": dry_run, "removed": rows, "freed_bytes": freed})
+        print_json({"dry_run": dry_run, "removed": rows, "freed_bytes": total})
         return
     would, frees = ("would go", "would free") if dry_run else ("removed", "freed")
     for what, size in sizes.items():
         print(f"{len(garbage[what]):>6,}  {what} {would}: {text.size(size)}")
-    total = text.size(sum(sizes.values()))
-    print(f"This {frees} {total}." if sizes else "There is nothing to remove.")
+    print(f"This {frees} {text.size(total)}." if sizes else "There is nothing to remove.")
     if not unreferenced:
         print("Artefacts that no result refers to stay; --unreferenced removes them, too.")
 

@@ -290,7 +290,7 @@ def carry_out(
             cost = experiment.estimate(inputs, workers)
         if cost is not None:
             progress.note(cost)
-        with progress.also(*run_status(store.root.parent, experiment.name, kind)):
+        with progress.also(*run_status(store, experiment.name, kind)):
             outcome = executor.execute(experiment.jobs, progress)
             halves = [experiment.halves] if experiment.halves else []
             outcome += further_rounds(executor, halves, progress)

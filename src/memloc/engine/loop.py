@@ -192,7 +192,7 @@ class _Loop:
             # More than once if an input was damaged: a sorter cannot take back that it is done.
             while waiting := {a for a in self.jobs if self.progress.states[a] in TODO}:
                 self._compute(waiting)
-        left_out = frozenset(a for a in self.jobs if self.progress.states[a] == "left out")
+        left_out = frozenset(a for a in self.jobs if self.progress.states[a] == "left_out")
         return Outcome(len(self.computed), self.failed, left_out)
 
     def _compute(self, waiting: set[Artefact]) -> None:

@@ -31,8 +31,10 @@ KIND_WORDS = {
     "split": "half-split",
 }
 """Kinds for people, in the order in which they mostly run."""
-STATES = ("done", "running", "failed", "left out", "waiting")
+STATES = ("done", "running", "failed", "left_out", "waiting")
 TODO = ("running", "waiting")
+SHOWN = 20
+"""Running jobs, and reasons of failures, in a snapshot."""
 TICKS_PER_SECOND = 2.0
 ESTIMATE_AFTER = 10.0
 """Seconds before which nothing is said about the time left."""
@@ -117,11 +119,8 @@ class Running:
 class View:
     """Something that shows, keeps or sends how far the work is; it overrides what it needs."""
 
-    def begin(self, progress: Progress) -> None:
-        """Work begins."""
-
-    def tick(self, progress: Progress) -> None:
-        """Called a few times a second, in another thread, while work goes on."""
+    def update(self, progress: Progress) -> None:
+        """Called when work begins, a few times a second (in another thread), and when it ends."""
 
     def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
         """Something happened.
@@ -132,9 +131,6 @@ class View:
             job: What it is about, if it is a job.
             text: What the user should know; empty if that is nothing.
         """
-
-    def end(self, progress: Progress) -> None:
-        """Work is over, or was interrupted."""
 
 
 class Progress:
@@ -149,6 +145,7 @@ class Progress:
         self.views, self.now = list(views), now
         self.lock = threading.RLock()
         self.began = now()
+        self.working = False
         self.states: dict[Artefact, str] = {}
         self.setups: dict[Artefact, Setup] = {}
         self.counts: dict[str, Counter[str]] = {}
@@ -191,7 +188,8 @@ class Progress:
             for state, those in (("done", finished), ("waiting", jobs)):
                 for job in those:
                     self._becomes(job, state)
-        self._tell_views("begin")
+        self.working = True
+        self._update_views()
         ended = threading.Event()
         ticker = threading.Thread(target=self._tick, args=(ended,), daemon=True)
         if self.views:
@@ -202,93 +200,85 @@ class Progress:
             ended.set()
             if self.views:
                 ticker.join()
+            self.working = False
             with self.lock:
                 for running in list(self.running.values()):  # it was interrupted
                     self._becomes(running.job, "waiting")
-            self._tell_views("end")
+            self._update_views()
 
     def _tick(self, ended: threading.Event) -> None:
         while not ended.wait(1 / TICKS_PER_SECOND):
-            self._tell_views("tick")
+            self._update_views()
 
-    def _tell_views(self, what: str) -> None:
-        for view in self.views:
-            getattr(view, what)(self)
+    def _update_views(self) -> None:
+        for view in list(self.views):  # a tracker that fails leaves
+            view.update(self)
 
     # --- what the loop tells ---
 
     def start(self, job: Job) -> None:
         """A job runs, perhaps not for the first time."""
-        with self.lock:
-            if job.artefact in self.running:
-                return
-            self._becomes(job, "running")
-            self.running[job.artefact] = Running(job, self.now())
-        self._event("running", job)
+        if job.artefact not in self.running:
+            self._change(job, "running")
 
     def advance(self, job: Job, fraction: float) -> None:
         """A job has come so far."""
         with self.lock:
-            found = self.running.get(job.artefact)
-            if found is not None:
-                found.fraction = fraction
+            if job.artefact in self.running:
+                self.running[job.artefact].fraction = fraction
 
     def wait(self, job: Job) -> None:
         """A job waits again, because its worker, its input or its result was lost."""
-        with self.lock:
-            if self.states.get(job.artefact) == "waiting":
-                return
-            self._becomes(job, "waiting")
-        self._event("waiting", job)
+        if self.states.get(job.artefact) != "waiting":
+            self._change(job, "waiting")
 
     def finish(self, job: Job) -> None:
         """A job is in the store."""
-        with self.lock:
-            found = self.running.get(job.artefact)
-            if found is not None:
-                self.rates.learn(self.setups[job.artefact], job.cost, self.now() - found.since)
-            self._becomes(job, "done")
-        self._event("done", job)
+        self._change(job, "done")
 
     def fail(self, job: Job, failure: Failure) -> None:
         """A job cannot be computed; many failures for one reason are told only a few times."""
-        with self.lock:
-            self._becomes(job, "failed")
-            self.failures[failure.reason].append(failure)
-            times = len(self.failures[failure.reason])
-        self._event("failed", job, str(failure) if times <= TOLD_FAILURES else "")
+        of_this_reason = self.failures[failure.reason]
+        of_this_reason.append(failure)
+        times = len(of_this_reason)
+        self._change(job, "failed", str(failure) if times <= TOLD_FAILURES else "")
         if times == TOLD_FAILURES:
             self.note("further failures for this reason are only counted")
 
     def drop(self, job: Job) -> None:
         """A job is left out, because what it needs failed."""
-        with self.lock:
-            self._becomes(job, "left out")
-        self._event("left out", job)
+        self._change(job, "left_out")
 
     def note(self, text: str) -> None:
         """Something the user should know."""
-        self._event("note", None, text)
+        self._tell_views("note", None, text)
 
-    def _event(self, what: str, job: Job | None, text: str = "") -> None:
+    def _change(self, job: Job, state: str, text: str = "") -> None:
+        with self.lock:
+            self._becomes(job, state)
+        self._tell_views(state, job, text)
+
+    def _tell_views(self, what: str, job: Job | None, text: str) -> None:
         for view in self.views:
             view.event(self, what, job, one_line(text))
 
     def _becomes(self, job: Job, state: str) -> None:
         self._average()
+        artefact, before = job.artefact, self.states.get(job.artefact)
         counts = self.counts.setdefault(job.kind, Counter())
-        before = self.states.get(job.artefact)
         if before is None:
-            self.setups[job.artefact] = setup_of(job.kind, job.inputs)
+            self.setups[artefact] = setup_of(job.kind, job.inputs)
             self.cost += job.cost * (state in TODO)
         else:
             counts[before] -= 1
         counts[state] += 1
-        self.states[job.artefact] = state
-        self.running.pop(job.artefact, None)
-        change = (state in TODO) - (before in TODO)
-        if change:
-            self.todo[self.setups[job.artefact]] += change * job.cost
+        self.states[artefact] = state
+        ran = self.running.pop(artefact, None)
+        if state == "running":
+            self.running[artefact] = Running(job, self.now())
+        elif state == "done" and ran is not None:
+            self.rates.learn(self.setups[artefact], job.cost, self.now() - ran.since)
+        self.todo[self.setups[artefact]] += ((state in TODO) - (before in TODO)) * job.cost
 
     def _average(self) -> None:
         """Keep the average number of jobs at once up to date."""
@@ -334,16 +324,53 @@ class Progress:
             return None
         return sum(cost * rates.of(setup) for setup, cost in todo.items() if cost > 0) / at_once
 
-    def summary(self, *states: str) -> str:
-        """`1,234 of 30,000 done, 2 running, 3 failed, 1 left out`."""
-        sums = self.sums
-        parts = [f"{sums['done']:,} of {sums.total():,} done"]
-        return ", ".join(parts + [f"{sums[state]:,} {state}" for state in states if sums[state]])
+    def snapshot(self) -> dict[str, Any]:
+        """All that views show, as JSON data."""
+        with self.lock:
+            failures = list(self.failures.items())[-SHOWN:]
+            running = list(self.running.values())[:SHOWN]
+            return {
+                "working": self.working,
+                "elapsed": self.elapsed,
+                "fraction": self.fraction,
+                "seconds_left": self.left(),
+                "workers": self.workers,
+                "kinds": {kind: _counts(of_kind) for kind, of_kind in self.counts.items()},
+                "total": _counts(self.sums),
+                "running": [
+                    {
+                        "title": one.job.title,
+                        "fraction": one.fraction,
+                        "seconds": self.now() - one.since,
+                    }
+                    for one in running
+                ],
+                "failures": [
+                    {"title": of[0].title, "reason": reason, "log": of[0].log, "jobs": len(of)}
+                    for reason, of in failures
+                ],
+            }
 
     def last_words(self) -> str:
         """What became of all of it."""
-        words = f"{self.summary('failed', 'left out')} in {duration(self.elapsed)}"
+        words = f"{summary(self.sums)} in {duration(self.elapsed)}"
         if self.sums["waiting"]:
             return f"stopped: {words}"
         again = "; running again tries what failed once more" if self.failures else ""
         return f"end: {words}{again}"
+
+
+def _counts(counts: Counter[str]) -> dict[str, int]:
+    return {state: counts[state] for state in STATES}
+
+
+def summary(total: Mapping[str, int]) -> str:
+    """`1,234 of 30,000 done, 2 running, 3 failed, 1 left out`."""
+    parts = [f"{total['done']:,} of {sum(total.values()):,} done"]
+    parts += [f"{total[state]:,} {in_words(state)}" for state in STATES[1:4] if total[state]]
+    return ", ".join(parts)
+
+
+def in_words(state: str) -> str:
+    """A state for people."""
+    return state.replace("_", " ")

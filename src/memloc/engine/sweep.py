@@ -194,7 +194,7 @@ def run_sweep(
     jobs = planned.jobs
     write_plan(folder, jobs)
     _write(folder / "experiment.yaml", sweep.resolved())
-    status = StatusFile(folder / "status.json", sweep.name, "sweep")
+    status = StatusFile(folder / "status.json", sweep.name, "sweep", store)
     with progress.also(status), executor:
         outcome = executor.execute(jobs, progress)
         halves = [one.halves for one in planned.experiments if one.halves is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,16 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.engine.job import Job
-from memloc.engine.progress import STATES, Progress, View, in_order, kind_in_words, time_left
+from memloc.engine.progress import (
+    STATES,
+    Progress,
+    View,
+    in_order,
+    in_words,
+    kind_in_words,
+    summary,
+    time_left,
+)
 from memloc.engine.views import LogLines
 from memloc.report.terminal import columns, decimal, show_jobs
 from memloc.text import clock, counted, duration, one_line, shortened, size
@@ -25,8 +33,7 @@ SHOWN_JOBS = 6
 """Running jobs in the table; of the others, only the number is shown."""
 ROOM = 2
 """Columns that stay free: a terminal writes ^C there, which must not begin another line."""
-SHOWN_FAILURES = 10
-STYLES = {"running": "cyan", "failed": "bold red", "left out": "red", "done": "green"}
+STYLES = {"running": "cyan", "failed": "bold red", "left_out": "red", "done": "green"}
 
 
 def make_progress(console: Console | None = None) -> Progress:
@@ -39,78 +46,78 @@ def make_progress(console: Console | None = None) -> Progress:
 
 
 class LiveTable(View):
-    """A bar for the whole, one row per kind of jobs, the running jobs, and the time left."""
+    """The picture of how far it is, as long as work goes on; notes and failures stay above it."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
         self.live: Live | None = None
 
-    def begin(self, progress: Progress) -> None:
-        """The table is there as long as work goes on."""
-        self.live = Live(
-            get_renderable=lambda: self.picture(progress),
-            console=self.console,
-            refresh_per_second=DRAWINGS_PER_SECOND,
-            transient=True,
-        )
-        self.live.start()
+    def update(self, progress: Progress) -> None:
+        """Begin or end; while work goes on, the table asks for itself. One line remains."""
+        if progress.working and self.live is None:
+            self.live = Live(
+                get_renderable=lambda: picture(progress.snapshot(), self.console),
+                console=self.console,
+                refresh_per_second=DRAWINGS_PER_SECOND,
+                transient=True,
+            )
+            self.live.start()
+        elif not progress.working and self.live is not None:
+            self.live.stop()
+            self.live = None
+            _say(self.console, f"[{clock(progress.elapsed)}] {progress.last_words()}")
 
     def event(self, progress: Progress, what: str, job: Job | None, text: str) -> None:
-        """Notes and failures stay above the table."""
+        """What the user should know."""
         if text:
-            line = f"Note: {text}" if what == "note" else text
-            self.console.print(line, markup=False, highlight=False)
-
-    def end(self, progress: Progress) -> None:
-        """One line remains."""
-        if self.live is not None:
-            self.live.stop()
-        line = f"[{clock(progress.elapsed)}] {progress.last_words()}"
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def picture(self, progress: Progress) -> RenderableType:
-        """How it looks now, never wider than the terminal nor much of its height."""
-        with progress.lock:
-            rows = max(1, min(SHOWN_JOBS, self.console.height - len(progress.counts) - 9))
-            jobs = [
-                (one.fraction, progress.now() - one.since, one.job.title)
-                for one in progress.running.values()
-            ]
-            words = progress.summary(*STATES[1:4])
-            if progress.workers:
-                words += f"; {progress.workers}"
-            return Group(
-                self._bar(progress),
-                Text(one_line(words), style="bold", no_wrap=True, overflow="ellipsis"),
-                count_table(progress.counts),
-                *running_lines(jobs, len(jobs), self.console.width, rows),
-            )
-
-    def _bar(self, progress: Progress) -> Table:
-        grid = Table.grid(padding=(0, 1), expand=False)
-        bar = ProgressBar(total=1.0, completed=progress.fraction, width=20)
-        times = f"{clock(progress.elapsed)}, {time_left(progress.left())}"
-        grid.add_row(bar, f"{progress.fraction:4.0%}", Text(times, no_wrap=True))
-        return grid
+            _say(self.console, f"Note: {text}" if what == "note" else text)
 
 
-def running_lines(
-    jobs: Sequence[tuple[float, float, str]], total: int, width: int, most: int = SHOWN_JOBS
+def picture(status: dict[str, Any], console: Console) -> RenderableType:
+    """A bar for the whole, one row per kind of jobs, and the running jobs.
+
+    Never wider than the terminal, nor much of its height.
+
+    Args:
+        status: From `Progress.snapshot`, perhaps by way of the file for `memloc status`.
+        console: Where it is shown.
+    """
+    total = status["total"]
+    bar = Table.grid(padding=(0, 1), expand=False)
+    times = f"{clock(status['elapsed'])}, {time_left(status['seconds_left'])}"
+    line = ProgressBar(total=1.0, completed=status["fraction"], width=20)
+    bar.add_row(line, f"{status['fraction']:4.0%}", Text(times, no_wrap=True))
+    words = summary(total)
+    if status["working"] and not total["running"]:
+        words += "; waiting for workers"
+    if status["workers"]:
+        words += f"; {status['workers']}"
+    rows = max(1, min(SHOWN_JOBS, console.height - len(status["kinds"]) - 9))
+    return Group(
+        bar,
+        Text(words, style="bold", no_wrap=True, overflow="ellipsis"),
+        _count_table(status["kinds"]),
+        *_running_lines(status["running"], total["running"], console.width, rows),
+    )
+
+
+def _running_lines(
+    jobs: Sequence[dict[str, Any]], total: int, width: int, most: int
 ) -> Iterator[Text]:
     """How far running jobs are, for how long they have been running, and what they are."""
     shown = jobs[:most] if total <= most else jobs[: most - 1]
-    for fraction, seconds, title in shown:
-        words = f"{fraction:4.0%} {clock(seconds):>8}  "
-        title = shortened(one_line(title), width - len(words) - ROOM)
+    for job in shown:
+        words = f"{job['fraction']:4.0%} {clock(job['seconds']):>8}  "
+        title = shortened(one_line(job["title"]), width - len(words) - ROOM)
         yield Text(words + title, no_wrap=True, overflow="ellipsis")
     if total > len(shown):
         yield Text(f"  and {total - len(shown):,} more are running", style="dim")
 
 
-def count_table(counts: Mapping[str, Counter[str]]) -> Table:
+def _count_table(counts: Mapping[str, Mapping[str, int]]) -> Table:
     """One row per kind of jobs: how many are done, running, failed, left out, waiting."""
-    left_out = any(of_kind["left out"] for of_kind in counts.values())
-    states = [state for state in STATES if state != "left out" or left_out]
+    left_out = any(of_kind["left_out"] for of_kind in counts.values())
+    states = [state for state in STATES if state != "left_out" or left_out]
     rows: list[list[str | Text]] = []
     for kind in in_order(counts):
         numbers = {state: counts[kind][state] for state in states}
@@ -119,48 +126,27 @@ def count_table(counts: Mapping[str, Counter[str]]) -> Table:
             for state, n in numbers.items()
         ]
         rows.append([kind_in_words(kind), *cells])
-    return columns(("", *states), rows, 2)
-
-
-# --- `memloc status` ------------------------------------------------------------------------------
+    return columns(("", *map(in_words, states)), rows, 2)
 
 
 def show_status(status: dict[str, Any], console: Console) -> None:
     """What the file of a sweep or run says; one line if all is done."""
-    total = status["total"]
-    title, jobs = f"{status['what'].capitalize()} {status['name']}", sum(total.values())
-    if not status["working"] and total["done"] == jobs:
+    title, jobs = f"{status['what'].capitalize()} {status['name']}", sum(status["total"].values())
+    if not status["working"] and status["total"]["done"] == jobs:
         _say(console, f"{title}: all {jobs:,} jobs done")
         return
-    _say(console, f"{title}: {total['done']:,} of {jobs:,} jobs", "bold")
-    counts = {
-        kind: Counter({state: of_kind[state.replace(" ", "_")] for state in STATES})
-        for kind, of_kind in status["kinds"].items()
-    }
-    console.print(count_table(counts))
-    jobs_now = [(one["fraction"], one["seconds"], one["title"]) for one in status["running"]]
-    for line in running_lines(jobs_now, total["running"], console.width):
-        console.print(line)
-    if status["failures"]:
-        _say(console, "Failed:", "bold")
-    for failed in status["failures"][:SHOWN_FAILURES]:
+    _say(console, title, "bold")
+    console.print(picture(status, console))
+    for failed in status["failures"]:
         more = f" (and {failed['jobs'] - 1:,} more like it)" if failed["jobs"] > 1 else ""
         log = f"; log: {failed['log']}" if failed["log"] else ""
-        _say(console, f"- {failed['title']}: {failed['reason']}{more}{log}")
-    if len(status["failures"]) > SHOWN_FAILURES:
-        _say(console, f"- and {len(status['failures']) - SHOWN_FAILURES:,} more reasons")
-    _say(console, _outlook(status))
-
-
-def _outlook(status: dict[str, Any]) -> str:
-    left = time_left(status["seconds_left"])
-    words = f"{left[0].upper()}{left[1:]}"
-    workers = f"; {status['workers']}" if status["workers"] else ""
-    if status["total"]["running"]:
-        return f"{words}, with {status['total']['running']:,} at once{workers}."
-    if status["working"]:
-        return f"No job is running now{workers or '; waiting for workers'}. {words}."
-    return f"Nothing is running; start `memloc {status['what']}` again to go on."
+        _say(console, f"Failed: {failed['title']}: {failed['reason']}{more}{log}")
+    again = f"start `memloc {status['what']}` again to"
+    if status["elsewhere"]:
+        others = counted(status["elsewhere"], "job is", "jobs are")
+        _say(console, f"The command is gone, but {others} being computed; {again} watch.")
+    elif not status["working"]:
+        _say(console, f"Nothing is running; {again} go on.")
 
 
 # --- `memloc sweep` -------------------------------------------------------------------------------

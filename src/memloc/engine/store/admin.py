@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import re
 import shutil
@@ -18,8 +17,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from memloc.engine.job import read_plan
 from memloc.engine.store.store import ASIDE, MANIFEST, DamagedArtefact, Store
-from memloc.errors import MALFORMED, StoreError, nearest
+from memloc.errors import MALFORMED, StoreError, cannot_write
 from memloc.tables import ARTEFACTS
 
 WEIGHT_KINDS = ("train", "control", "states")
@@ -42,72 +42,43 @@ Artefacts = set[tuple[str, str]]
 """Kinds and keys."""
 
 
-def open_store(runs: Path) -> Store:
-    """The store of a folder of results.
-
-    Raises:
-        StoreError: If there is none.
-    """
-    if not (runs / "store").is_dir():
-        raise StoreError(
-            f"there is no store in {str(runs)!r}",
-            remedy="give the folder that `memloc run` wrote to",
-        )
-    return Store(runs / "store")
-
-
-def inventory(store: Store, kind: str | None = None) -> pd.DataFrame:
-    """All artefacts, or those of a kind, with those that were set aside as damaged.
+def inventory(runs: Path) -> pd.DataFrame:
+    """All artefacts of a folder of results, with those that were set aside as damaged.
 
     Returns:
-        One row each: kind, key, bytes, written, seconds (to compute), what (in words), damaged,
-        path.
+        One row each: kind, key, bytes, written (a time stamp), seconds (to compute), damaged, path.
 
     Raises:
-        StoreError: If there is no such kind.
+        StoreError: If there are none.
     """
-    tasks = {path.parent.name: _read_json(path) for path in store.root.glob("data/*/task.json")}
     rows = []
-    for path in sorted(store.root.glob(f"{kind or '[!.]*'}/*/")):
+    for path in sorted((runs / "store").glob("[!.]*/*/")):
         with contextlib.suppress(FileNotFoundError):  # somebody is removing it
             if KEY.match(path.name):
-                manifest = _read_json(path / MANIFEST)
                 rows.append(
                     {
                         "kind": path.parent.name,
                         "key": path.name,
                         "bytes": size_of(path),
-                        "written": pd.Timestamp(path.stat().st_mtime, unit="s", tz="UTC"),
-                        "seconds": manifest.get("costs", {}).get("seconds"),
-                        "what": _words(manifest.get("inputs", {}), tasks),
+                        "written": path.stat().st_mtime,
+                        "seconds": _seconds(path / MANIFEST),
                         "damaged": ASIDE in path.name,
                         "path": path,
                     }
                 )
     if not rows:
-        kinds = [path.name for path in store.root.glob("[!.]*/")]
-        remedy = nearest(kind, kinds) if kind else None
-        raise StoreError(f"there are no artefacts in {store.root / (kind or '')}", remedy=remedy)
+        raise StoreError(
+            f"there is nothing in the store of {str(runs)!r}",
+            remedy="give the folder that `memloc run` wrote to",
+        )
     return pd.DataFrame(rows)
 
 
-def _words(inputs: dict[str, Any], tasks: dict[str, dict[str, Any]]) -> str:
-    """What distinguishes an artefact from others of its kind."""
-    words = [str(inputs[name]) for name in ("technique", "state") if name in inputs]
-    named = ("role", "split", "window", "layers", "seed", "host", "fingerprint")
-    words += [f"{name} {inputs[name]}" for name in named if name in inputs]
-    task = tasks.get(inputs.get("needs", {}).get("data"), {})
-    words += [f"on {task['name']}"] if "name" in task else []
-    return ", ".join(words)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty if it cannot be read."""
-    with contextlib.suppress(OSError, ValueError):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            return content
-    return {}
+def _seconds(manifest: Path) -> float | None:
+    try:
+        return float(json.loads(manifest.read_text(encoding="utf-8"))["costs"]["seconds"])
+    except (OSError, *MALFORMED):
+        return None
 
 
 def size_of(path: Path) -> int:
@@ -130,42 +101,38 @@ def verify(store: Store, found: pd.DataFrame) -> Iterator[str | None]:
             yield damage.problem
 
 
-def find_garbage(store: Store, runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
+def find_garbage(runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
     """What nothing needs any more: files and folders, by what they are.
 
     Rubbish goes in any case. Artefacts that no result refers to go only if somebody asks for it: an
     interrupted run is not a result yet, and may go on tomorrow.
 
     Args:
-        store: To look through.
-        runs: The results made from it, and the sweeps.
+        runs: The results, the sweeps, and the store to look through.
         unreferenced: Whether to look for artefacts that no result and no sweep refers to, too.
 
     Raises:
         StoreError: If artefacts of no result are wanted, but somebody is computing, or it is not
             known what a result or a sweep needs.
     """
-    found = inventory(store)
-    now = pd.Timestamp.now("UTC")
+    store, found = Store(runs / "store"), inventory(runs)
     job, damaged, state = found["key"].str[:32], found["damaged"], found["kind"] == RESUME
     finished = state & ~damaged & job.isin(found["key"][~state])
     busy = bool(store.locks.holders())
-    caches = [
-        path for path in store.root.glob(".cache/*") if time.time() - path.stat().st_mtime > YOUNG
-    ]
+    before = time.time() - YOUNG
+    caches = [path for path in store.root.glob(".cache/*") if path.stat().st_mtime < before]
     garbage = {
         "drafts of processes that are gone": store.dead_drafts(OLD_DRAFT),
         "artefacts set aside as damaged": list(found["path"][damaged]),
         "states of finished trainings": list(found["path"][finished]),
         "forgotten caches": [] if busy else caches,
     }
-    if unreferenced and busy:
-        raise StoreError("somebody is computing (there are locks in the store); wait for that")
     if unreferenced:
-        old = (now - found["written"]).dt.total_seconds() > YOUNG
+        if busy:
+            raise StoreError("somebody is computing (there are locks in the store); wait for that")
         needed = found["kind"].isin(SHARED) | job.isin(key for _, key in referenced(runs))
-        others = found["path"][old & ~damaged & ~finished & ~needed]
-        garbage["artefacts that no result refers to"] = list(others)
+        others = (found["written"] < before) & ~damaged & ~finished & ~needed
+        garbage["artefacts that no result refers to"] = list(found["path"][others])
     return garbage
 
 
@@ -180,13 +147,8 @@ def referenced(runs: Path) -> Artefacts:
         if "store" not in path.relative_to(runs).parts:
             needed |= references(path.parent)
     for path in runs.glob("sweeps/*/plan*.json.gz"):
-        try:
-            with gzip.open(path, "rt", encoding="utf-8") as stream:
-                for job in json.load(stream)["jobs"]:
-                    needed.add((job["kind"], job["key"]))
-                    needed.update((kind, key) for kind, key in job["needs"].values())
-        except (OSError, EOFError, zlib.error, *MALFORMED) as error:
-            raise _unreadable(path, error) from None
+        for job in read_plan(path):
+            needed |= {job.artefact, *job.needs.values()}
     return needed
 
 
@@ -200,14 +162,11 @@ def references(folder: Path) -> Artefacts:
         pairs = json.loads((folder / ARTEFACTS).read_text(encoding="utf-8"))
         return {(str(kind), str(key)) for kind, key in pairs}
     except (OSError, *MALFORMED) as error:
-        raise _unreadable(folder / ARTEFACTS, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{str(path)!r}, which lists what is needed, cannot be read ({_reason(error)})",
-        remedy="run the same command again, which writes it anew, or move its folder away",
-    )
+        raise StoreError(
+            f"{str(folder / ARTEFACTS)!r}, which lists what is needed, cannot be read "
+            f"({_reason(error)})",
+            remedy="run the same command again, which writes it anew, or move its folder away",
+        ) from None
 
 
 def _reason(error: Exception) -> str:
@@ -262,10 +221,7 @@ def export_results(
                         tar.add(path, f"{name}/{path.name}", filter=_without_owner)
         draft.replace(file)
     except OSError as error:
-        raise StoreError(
-            f"cannot write {str(file)!r}: {_reason(error)}",
-            remedy="free some space or choose another place",
-        ) from None
+        raise cannot_write(file, error) from None
     finally:
         draft.unlink(missing_ok=True)
     results = sum(name.startswith("results/") for name in packed)
