@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
-    from memloc.api import analyses
     from memloc.api.functions import fine_tune, localise, perturb, prepare, run
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
@@ -40,7 +39,6 @@ __all__ = [
     "Training",
     "Windows",
     "__version__",
-    "analyses",
     "fine_tune",
     "load",
     "localise",
@@ -50,7 +48,6 @@ __all__ = [
 ]
 
 _MODULES = {
-    "memloc.api": ["analyses"],
     "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
@@ -67,10 +64,7 @@ if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
         import importlib
 
         if name in _WHERE:
-            module = importlib.import_module(_WHERE[name])
-            if not hasattr(module, name):  # it is a module itself
-                importlib.import_module(f"{_WHERE[name]}.{name}")
-            globals()[name] = getattr(module, name)
+            globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
             return globals()[name]
         if name[:1].isupper():  # the class of a technique, perhaps of another package
             from memloc.techniques import classes

@@ -17,6 +17,7 @@ from tests.api.conftest import SETTINGS, UNDIVIDED, clean_rows
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 LAYERS = 3
+pytestmark = pytest.mark.slow
 
 
 def peak_allocation(**given: Any) -> int:

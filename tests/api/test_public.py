@@ -80,8 +80,7 @@ def test_the_examples_of_the_docstrings_run(
     }
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
     documented = ("run", "localise", "prepare", "load", "perturb", "fine_tune")
-    functions = [getattr(memloc, name) for name in documented]
-    for function in (*functions, memloc.analyses.mcog):
+    for function in (getattr(memloc, name) for name in documented):
         (test,) = finder.find(function, function.__name__, globs=names)
         assert test.examples, function
         runner.run(test)

@@ -18,6 +18,7 @@ from tests.api.conftest import QUICK, Setup, quick, untrained
 from tests.api.test_localising import bit_identical, weights
 from tests.tiny_models import tiny_model
 
+pytestmark = pytest.mark.slow
 peft = pytest.importorskip("peft", reason="peft is not installed: pip install peft")
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from memloc.analysis.generalisation import half_split
 from tests.cli.test_experiments import QUICK
 from tests.conftest import Finished, assert_one_sentence, labelled_rows
-from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
+from tests.tiny_models import tiny_model, tiny_tokenizer
 
 SWAP = ("--techniques", "swapping")
 
@@ -97,21 +97,3 @@ def test_generalisation_scores_come_from_models_of_halves(
     assert summary["jobs"]["computed"] == 1
     assert summary["generalisation"]["splits"] == 5
     assert summary["scores"]["generalisation_score"] == summary["generalisation"]["score"]
-
-
-def test_localise_explains_given_models(memloc, tmp_path: Path) -> None:
-    save_pair(tmp_path, "opt", layers=3)
-    labelled_rows(60).to_csv(tmp_path / "data.csv", index=False)
-    command = (
-        "localise", "--memorised", "memorised", "--original", "original", "--data", "data.csv",
-        "--out", "out", "--probing.epochs", "2", "--probing.seeds", "2",
-    )  # fmt: skip
-    code, out, err = memloc(*command)
-    assert code == 0, err
-    assert "How? Flipped examples between their two classes" in out
-    assert set(table("centroids", "out")["model"]) == {"memorised", "bottom_swapped", "top_swapped"}
-    assert len(table("class_probes", "out"))
-    assert "seed" not in table("events", "out").columns
-    code, out, _ = memloc(*command, "--no-explain")
-    assert code == 0
-    assert not Path("out/events.parquet").exists()
