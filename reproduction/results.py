@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from memloc.analysis.correlation import correlate
+from memloc.paper.binarised import QUANTITIES, compare_twins
 from memloc.paper.claims import CLAIMS, check_claims
 from memloc.paper.measures import PAPER_LAYERS
 from memloc.paper.scorecard import scorecard_markdown
@@ -14,9 +15,7 @@ from memloc.results.agreement import (
     IN_PRINT,
     LAYER_WEIGHTS,
     M_COG,
-    QUANTITIES,
     agreement_table,
-    compare_twins,
     mean_centres,
 )
 from memloc.results.grid import Grid
@@ -292,7 +291,7 @@ def generalisation(grid: Grid) -> str:
 
 def binarised(grid: Grid) -> str:
     """Tasks of many classes and the same with two, in layers."""
-    found = compare_twins(grid.groups, grid.chosen)
+    found = compare_twins(grid)
     assert found is not None, "there are no runs with --binarise"
     rows = []
     for task in (task for task in TASK_M_COG if task in set(found.points["task"])):

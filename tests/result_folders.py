@@ -13,10 +13,8 @@ import pandas as pd
 
 from memloc.analysis.control import accuracy_table
 from memloc.config import Data, Model, Run, Training
-from memloc.results.agreement import Binarised, compare_twins
-from memloc.results.folders import find_runs
-from memloc.results.groups import choose_group, group_runs
 from memloc.tables import CELL
+from memloc.techniques import make, settings_of
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
 MODIFYING = ("swapping", "retraining")
@@ -92,7 +90,7 @@ def write_run(
         model=Model(name=model),
         training=Training(),
         seeds=tuple(seeds),
-        techniques={name: {} for name in weights},
+        techniques=settings_of(map(make, weights)),
     ).model_dump(mode="json")
     for key, value in (settings or {}).items():
         _set(config, key.split("."), value)
@@ -297,9 +295,3 @@ def write_control(
     (folder / "summary.json").write_text(json.dumps(summary))
     os.utime(folder / "summary.json", (written, written))
     return folder
-
-
-def compare_binarised(runs: Path, number: int | None = None) -> Binarised | None:
-    """Compare a group of runs in a folder with their twins; None if there are no pairs."""
-    groups = group_runs(find_runs(runs).runs)
-    return compare_twins(groups, choose_group(groups, number))

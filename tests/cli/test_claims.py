@@ -103,8 +103,8 @@ def test_tasks_with_two_classes_are_a_section_of_agreement_if_there_are_some(
     without = memloc("agreement")[1]
     assert title not in without
     assert "binarised" not in json.loads(memloc("agreement", "--json")[1])
-    for task, seeds in (("six", (1, 2)), ("seven", (3, 4))):  # the latter share no seed
-        write_twins(runs, task, multi={"seeds": (1, 2)}, binary={"seeds": seeds})
+    for task in ("six", "seven"):
+        write_twins(runs, task, multi={"seeds": (1, 2)}, binary={"seeds": (2, 3)})
     code, out, _ = memloc("agreement")
     assert code == 0
     assert out.index(title) > out.index("Is it deeper where it generalises better?")

@@ -9,9 +9,8 @@ import pytest
 
 from memloc.paper.claims import CLAIMS, Finding, judge
 from memloc.paper.measures import Evidence
-from memloc.results.control import read_controls
-from memloc.results.folders import ResultsError, find_runs, look_through
-from memloc.results.grid import read_grid
+from memloc.results.folders import ResultsError, look_through
+from memloc.results.grid import read_controls, read_grid
 from tests.result_folders import write_control, write_run
 
 ALL, MOST, HALF, NONE = [True] * 6, [True] * 5 + [False], [True, False] * 3, [False] * 6
@@ -88,7 +87,7 @@ def test_benchmarks_are_put_together_and_the_newest_counts(tmp_path: Path) -> No
     write_control(tmp_path, {"swapping": NONE}, written=1e9, name="control-old")
     write_control(tmp_path, {"swapping": ALL}, written=2e9, name="control-new")
     write_control(tmp_path, {"swapping": NONE}, model="other", name="control-other")
-    results = read_controls(look_through(tmp_path).controls)
+    results = read_controls(look_through(tmp_path))
     first = results["accuracy"][results["accuracy"]["k"] == 1]
     assert first.groupby("model")["accuracy"].agg(["mean", "size"]).to_dict("index") == {
         "minilm": {"mean": 1.0, "size": 6},
@@ -98,7 +97,7 @@ def test_benchmarks_are_put_together_and_the_newest_counts(tmp_path: Path) -> No
 
 def test_tasks_held_back_choose_and_are_not_scored(tmp_path: Path) -> None:
     write_control(tmp_path, {"gradients": HALF}, choices=BOTH, held_back=["topics"])
-    results = read_controls(look_through(tmp_path).controls)
+    results = read_controls(look_through(tmp_path))
     assert set(results["accuracy"]["task"]) == {"questions"}
     assert set(results["gradient_choices"]["task"]) == {"topics"}
 
@@ -106,15 +105,14 @@ def test_tasks_held_back_choose_and_are_not_scored(tmp_path: Path) -> None:
 def test_a_benchmark_is_no_run(tmp_path: Path) -> None:
     folder = write_control(tmp_path, {"swapping": ALL})
     with pytest.raises(ResultsError, match="only 1 of `memloc control`"):
-        find_runs(tmp_path)
+        read_grid(tmp_path)
     write_run(tmp_path)
-    assert len(find_runs(tmp_path).runs) == 1
     assert not any("control" in note for note in read_grid(tmp_path).notes)
     (folder / "accuracy.parquet").write_bytes(b"damaged")
     with pytest.raises(ResultsError, match=r"accuracy\.parquet.*`memloc control`"):
         findings(tmp_path)
     (folder / "accuracy.parquet").unlink()
-    with pytest.raises(ResultsError, match=r"accuracy\.parquet' is missing"):
+    with pytest.raises(ResultsError, match=r"accuracy\.parquet.*it is missing"):
         findings(tmp_path)
 
 
@@ -124,10 +122,10 @@ def test_controls_of_parts_of_layers_do_not_score_those_of_whole_layers(tmp_path
     settings = json.loads((parts / "settings.json").read_text())
     settings["control"]["windows"] = {"unit": "attention"}
     (parts / "settings.json").write_text(json.dumps(settings))
-    results = read_controls(look_through(tmp_path).controls)
+    results = read_controls(look_through(tmp_path))
     top = results["accuracy"][results["accuracy"]["k"] == 1]
     assert top["accuracy"].mean() == 1.0
-    assert read_controls(look_through(parts).controls) == {}
+    assert read_controls(look_through(parts)) == {}
     write_run(tmp_path)
     assert read_grid(tmp_path).notes == (
         "Left out, as they are not of whole layers: control-parts.",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,18 +31,6 @@ DRAWN = [entry for entry in FIGURES if not entry.is_table]
 LONG = [f"customer_complaints_of_2019_to_2024_in_region_{letter}" for letter in "abcdefghijkl"]
 
 
-def twins(data: FigureData) -> FigureData:
-    """With tasks with all classes and with two, as `memloc.results.agreement` gives them."""
-    rows = [
-        (quantity, model, task, data.depths[model], place + 1.5, place + 1.0 + shift)
-        for shift, model in enumerate(list(data.run_models)[:2])
-        for place, task in enumerate(list(data.tasks)[:4])
-        for quantity in ("m_cog", "crossing", "initiation")
-    ]
-    columns = ["quantity", "model", "task", "layers", "multi", "binary"]
-    return replace(data, twins=pd.DataFrame(rows, columns=columns))
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     """Two tasks, two models, and a control experiment."""
@@ -51,7 +38,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     models = {"minilm": 6, "other": 6}
     write_paper_grid(runs, models, ("questions", "reviews"), seeds=(1, 2))
     write_control(runs, models, ("questions", "reviews"), seeds=(1, 2))
-    return twins(read_figure_data(runs))
+    for task in ("questions", "reviews"):
+        write_full_run(runs, task, "minilm", seeds=(1, 2), binarise=True, name=f"{task}-two")
+    return read_figure_data(runs)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +50,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     models = {f"a-model-with-a-very-long-name-{size}b-uncased": 24 for size in (1, 2, 3, 4)}
     write_paper_grid(runs, models, LONG, seeds=(1,))
     write_control(runs, models, LONG)
-    return twins(read_figure_data(runs))
+    return read_figure_data(runs)
 
 
 def drawn(data: FigureData, name: str) -> list[Picture]:
@@ -178,8 +167,6 @@ def test_twins_are_read_where_tasks_were_binarised(tmp_path: Path) -> None:
         for task in ("questions", "topics"):
             write_full_run(tmp_path, task, binarise=binarise, name=f"{task}-{binarise}")
     data = read_figure_data(tmp_path)
-    assert data.twins is not None
-    assert set(data.twins["task"]) == {"questions", "topics"}
     assert drawn(data, "fig19")
     assert drawn(data, "fig20")
 

@@ -76,20 +76,16 @@ def test_results_of_localise_are_passed_over(tmp_path: Path) -> None:
         read_grid(folder)
 
 
-def test_results_of_other_commands_are_passed_over_and_named(tmp_path: Path) -> None:
+def test_folders_of_something_else_are_passed_over_and_named(tmp_path: Path) -> None:
     write_run(tmp_path)
-    for name, settings in (
-        ("bench", {"data": {"tasks": ["topics"]}, "seeds": [1], "layers": [[1, 2]]}),
-        ("older", {"version": 1}),
-    ):
-        folder = write_run(tmp_path, name=name)
-        (folder / "settings.json").write_text(json.dumps(settings))
-        (folder / "summary.json").write_text("{}")
+    folder = write_run(tmp_path, name="bench")
+    settings = {"data": {"tasks": ["topics"]}, "seeds": [1], "layers": [[1, 2]]}
+    (folder / "settings.json").write_text(json.dumps(settings))
     (tmp_path / "report.html").write_text("a page beside the runs")
     grid = read_grid(tmp_path)
     assert list(grid.runs["folder"]) == ["topics-minilm"]
-    assert grid.notes == ("Left out, as they are not results of `memloc run`: bench, older.",)
-    with pytest.raises(ResultsError, match=r"no finished run .*only 1 of other commands"):
+    assert grid.notes == ("Left out, as they are not results of `memloc run`: bench.",)
+    with pytest.raises(ResultsError, match=r"no finished run .*only 1 of something else"):
         read_grid(folder)
 
 

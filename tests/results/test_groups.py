@@ -25,9 +25,8 @@ def tasks(folder: Path, number: int | None = None) -> list[str]:
         ("data.binarise", True),
         ("data.limit", 100),
         ("techniques.retraining.epochs", 9),
-        ("techniques.window_sizes", [1, 2]),
+        ("windows.sizes", [1, 2]),
         ("windows.unit", "mlp"),
-        ("techniques.new_technique.strength", 3),
     ],
 )
 def test_runs_with_other_settings_are_another_group(
@@ -53,6 +52,7 @@ def test_runs_with_other_settings_are_another_group(
         ("model.trust_remote_code", True),
         ("training.micro_batch_size", 2),
         ("techniques.gradients.per_example", True),
+        ("techniques.new_technique.strength", 3),
         ("device", "cuda"),
         ("seeds", [1, 2]),
         ("explain", False),
@@ -65,6 +65,15 @@ def test_settings_that_do_not_matter_do_not_part_runs(
     write_run(tmp_path, "two", settings={setting: value})
     assert tasks(tmp_path) == ["one", "two"]
     assert read_grid(tmp_path).notes == ()
+
+
+def test_a_technique_that_others_lack_parts_only_runs_that_have_it(tmp_path: Path) -> None:
+    write_run(tmp_path, "one", settings={"techniques.retraining.epochs": 9})
+    write_run(tmp_path, "two", weights=SWAPPING)
+    assert tasks(tmp_path) == ["one", "two"]
+    write_run(tmp_path, "three", written=2e9)
+    assert tasks(tmp_path) == ["three", "two"]
+    assert tasks(tmp_path, 2) == ["one", "two"]
 
 
 @pytest.mark.parametrize("number", [0, 2, -1])
@@ -96,7 +105,7 @@ def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
     grid = read_grid(tmp_path)
     assert len(grid.runs) == 4
     assert "three" not in set(grid.runs["task"])
-    assert grid.notes[1] == "Group 2 (3 runs): training.epochs is 30 instead of 15 for small."
+    assert grid.notes[1] == "Group 2 (3 runs): training.epochs for small is 30 instead of 15."
     # The other model was trained in one way only, so it is there to compare with.
     other = read_grid(tmp_path, 2).runs
     assert sorted(zip(other["task"], other["model"], strict=True)) == [
@@ -118,12 +127,9 @@ def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_c
 
 
 def test_files_of_the_same_name_in_different_folders_are_different_tasks(tmp_path: Path) -> None:
-    for number, path in enumerate(("a/train.csv", "b/train.csv", "/home/me/a/train.csv")):
-        settings = {"data.task": path}
-        write_run(tmp_path, "train", settings=settings, name=f"run-{number}", written=number)
-    grid = read_grid(tmp_path)
-    assert list(grid.runs["task"]) == ["train (a/train.csv)", "train (b/train.csv)"]
-    assert list(grid.runs["folder"]) == ["run-2", "run-1"]  # the third is the first once more
+    for path in ("a/train.csv", "b/train.csv"):
+        write_run(tmp_path, "train", settings={"data.task": path}, name=path[0])
+    assert tasks(tmp_path) == ["train (a/train.csv)", "train (b/train.csv)"]
 
 
 def test_binarised_runs_do_not_come_first_because_they_are_newer_or_more(tmp_path: Path) -> None:
@@ -140,9 +146,9 @@ def test_a_twin_is_one_of_the_same_training(tmp_path: Path) -> None:
     write_run(tmp_path, "one", settings={"training.epochs": 9}, name="longer")
     settings = {"training.epochs": 9, "data.binarise": True}
     write_run(tmp_path, "one", settings=settings, name="longer-binary")
-    first, second, third = read_grid(tmp_path).groups
-    assert [first.twins(other) for other in (second, third)] == [{}, {}]
-    assert [run.path.name for run in second.twins(third).values()] == ["longer-binary"]
-    assert [run.path.name for run in third.twins(second).values()] == ["longer"]
-    assert "compared" not in " ".join(read_grid(tmp_path).notes)
-    assert "compared" in read_grid(tmp_path, 2).notes[2]
+    first, second, third = (read_grid(tmp_path, number) for number in (1, 2, 3))
+    assert first.twins == {}
+    assert [run.path.name for run in second.twins.values()] == ["longer-binary"]
+    assert [run.path.name for run in third.twins.values()] == ["longer"]
+    assert "compared" not in " ".join(first.notes)
+    assert "compared" in second.notes[2]

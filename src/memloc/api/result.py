@@ -132,8 +132,8 @@ class Result:
         check_folder(place)
         # Hidden files are of the system, or of a save that was interrupted.
         if place.is_dir() and any(not path.name.startswith(".") for path in place.iterdir()):
-            results = [one for one in look_through(place).folders if one.summary]
-            if not any(one.path == place and one.kind != "other" for one in results):
+            results = [one for one in look_through(place) if one.summary]
+            if not any(one.path == place and one.kind for one in results):
                 raise StoreError(
                     f"{str(folder)!r} is not empty, and what is there is no result of memloc; give "
                     "another folder"
@@ -232,7 +232,7 @@ def load(folder: str | Path) -> Result:
         MemlocError: If it holds no result, or several, or if a file is damaged.
     """
     place = Path(folder)
-    results = [one for one in look_through(place).folders if one.summary]
+    results = [one for one in look_through(place) if one.summary]
     if not results or results[0].path != place:
         inside = [one.path.name for one in results]
         hint = f"load one of those in it: {', '.join(inside[:5])}" if inside else "compute it again"

@@ -65,12 +65,13 @@ def agreement_command(
     Only runs with the same settings are put together. Those with --binarise are compared with
     those of the same tasks without it.
     """
-    from memloc.report.many_runs import show_agreement, show_binarised
-    from memloc.results.agreement import agreement_table, binarised_data, compare_twins
+    from memloc.paper.binarised import binarised_data, compare_twins, show_binarised
+    from memloc.report.many_runs import show_agreement
+    from memloc.results.agreement import agreement_table
     from memloc.results.grid import grid_data, read_grid, records
 
     grid = read_grid(folder, group)
-    table, binarised = agreement_table(grid), compare_twins(grid.groups, grid.chosen)
+    table, binarised = agreement_table(grid), compare_twins(grid)
     if as_json:
         compared = {} if binarised is None else {"binarised": binarised_data(binarised)}
         print_json({**grid_data(grid), "agreement": records(table), **compared})

@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from memloc.analysis.control import parse_hidden, score
 from memloc.analysis.correlation import FEWEST, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
+from memloc.paper.binarised import compare_twins
 from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.looks import CATEGORIES, GREY, Look, category, lighter, only
 from memloc.report.figures.panels import (
@@ -688,9 +689,10 @@ def draw_binarised_events(data: FigureData) -> list[Picture]:
 
 
 def _twins(data: FigureData) -> pd.DataFrame:
-    if data.twins is None or data.twins.empty:
+    found = compare_twins(data.need_runs())
+    if found is None:
         raise CannotDraw(NO_TWINS)
-    return data.twins
+    return found.points
 
 
 PANELS = {

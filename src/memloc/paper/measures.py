@@ -24,35 +24,36 @@ from memloc.analysis.correlation import (
     interval_of_mean,
     mean_correlation,
 )
-from memloc.report.figures.looks import short_name
+from memloc.paper.binarised import TECHNIQUE, Binarised, compare_twins
 from memloc.results.agreement import (
     ALL_MODELS,
     IN_PRINT,
     M_COG,
-    TECHNIQUE,
-    Binarised,
+    SCORES,
     Pair,
     agreement_row,
-    compare_twins,
     mean_centres,
     model_pairs,
     pairs_of,
 )
-from memloc.results.control import read_controls
-from memloc.results.grid import UNMODIFIED, Grid, records
+from memloc.results.grid import UNMODIFIED, Grid
+from memloc.text import counted
 
 PAPER_LAYERS = 12
 """Depth of the paper's four main models."""
-MODIFYING = ("swapping", "retraining")
+MODIFYING = ["swapping", "retraining"]
 """Techniques that change layers and see what becomes of the flipped labels."""
-OTHERS = ("gradients", "probing")
+OTHERS = ["gradients", "probing"]
 HALF = 0.5
 SHALLOW = 4
 """Models with fewer layers say nothing about whether layers share the work."""
 HOUR = 3600
-NO_CONTROL = "needs results of `memloc control`"
 NO_CENTROIDS = "needs the centroid analysis of `memloc run`"
 CONTROL_MODEL = ["model", "task", "hidden"]
+
+
+class CannotMeasure(Exception):
+    """What a measurement needs is not there; the message says what."""
 
 
 @dataclass(frozen=True)
@@ -62,22 +63,27 @@ class Evidence:
     grid: Grid
 
     @cached_property
-    def pairs(self) -> dict[tuple[str, str, frozenset[str], str], Pair]:
-        """Everything that can be correlated, by kind, quantity, the two names and scope."""
+    def pairs(self) -> dict[tuple[str, str, frozenset[str]], Pair]:
+        """What is correlated over all models, by kind, quantity and the two names."""
         return {
-            (pair.kind, pair.quantity, frozenset((pair.one, pair.other)), pair.scope): pair
+            (pair.kind, pair.quantity, frozenset((pair.one, pair.other))): pair
             for pair in pairs_of(self.grid)
+            if pair.scope == ALL_MODELS
         }
-
-    @cached_property
-    def control(self) -> dict[str, pd.DataFrame]:
-        """Tables of the control benchmarks in the same folder; empty if there are none."""
-        return read_controls(self.grid.controls)
 
     @cached_property
     def binarised(self) -> Binarised | None:
         """The same tasks with all their classes and with two; None if there are no such runs."""
-        return compare_twins(self.grid.groups, self.grid.chosen)
+        return compare_twins(self.grid)
+
+    def control(self, name: str, missing: str, k: int) -> pd.DataFrame:
+        """The rows of a table of the control benchmarks in the same folder, at a k."""
+        if not self.grid.control:
+            raise CannotMeasure("needs results of `memloc control`")
+        if name not in self.grid.control:
+            raise CannotMeasure(missing)
+        rows = self.grid.control[name]
+        return rows[rows["k"] == k].dropna(subset="accuracy")
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,6 @@ class Measured:
         bounds: Values that agree with the paper, where this depends on the depth of the models; of
             control models, chance and 1.
         words: What else to know, in a few words.
-        missing: What has to be there for a measurement, if it is not.
-        details: The single values behind a mean.
     """
 
     value: float | None = None
@@ -107,8 +111,12 @@ class Measured:
     within: tuple[float, float] | None = None
     bounds: Interval | None = None
     words: str = ""
-    missing: str = ""
-    details: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def ends(self) -> Interval:
+        """Of the interval; of the value, if there is none."""
+        value = self.value or 0.0
+        return self.interval or (value, value)
 
 
 def _mean(values: pd.Series[float], words: str = "", unit: str = "runs") -> Measured:
@@ -118,17 +126,18 @@ def _mean(values: pd.Series[float], words: str = "", unit: str = "runs") -> Meas
     return Measured(value, len(known), len(known), unit, interval_of_mean(known), words=words)
 
 
-def _of_correlation(found: Correlation, unit: str, **more: Any) -> Measured:
+def _of_correlation(found: Correlation, unit: str, words: str = "") -> Measured:
     """Spearman's ρ."""
-    return Measured(found.spearman, found.n, found.units, unit, found.spearman_interval, **more)
+    interval = found.spearman_interval
+    return Measured(found.spearman, found.n, found.units, unit, interval, words=words)
 
 
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else value
-
-
-def _with_paper(detail: dict[str, Any], theirs: float | None) -> dict[str, Any]:
-    return detail if theirs is None else detail | {"paper": theirs}
+def _of_row(row: Mapping[Any, Any], column: str, unit: str, scale: float = 1) -> Measured:
+    """A number of a table that also has the ends of its interval, n and the number of units."""
+    value, low, high = (row[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
+    interval = None if math.isnan(low) else (low, high)
+    known = None if math.isnan(value) else value
+    return Measured(known, row["n"], row["units"], unit, interval)
 
 
 # Control models (section 3.2)
@@ -136,12 +145,10 @@ def _with_paper(detail: dict[str, Any], theirs: float | None) -> dict[str, Any]:
 
 def control_accuracy(evidence: Evidence, technique: str) -> Measured:
     """accuracy@1 of a technique; the lower bound is chance."""
-    if not evidence.control:
-        return Measured(missing=NO_CONTROL)
-    rows = evidence.control["accuracy"]
-    rows = rows[(rows["technique"] == technique) & (rows["k"] == 1)].dropna(subset="accuracy")
+    rows = evidence.control("accuracy", "", 1)
+    rows = rows[rows["technique"] == technique]
     if rows.empty:
-        return Measured(missing=f"needs {technique} in `memloc control`")
+        raise CannotMeasure(f"needs {technique} in `memloc control`")
     cells = rows.groupby(CONTROL_MODEL)[["accuracy", "chance"]].mean()
     chance = float(cells["chance"].mean())
     found = _mean(cells["accuracy"], f"by chance {chance:.2f}", "control models")
@@ -150,31 +157,24 @@ def control_accuracy(evidence: Evidence, technique: str) -> Measured:
 
 def surer_than_others(evidence: Evidence) -> Measured:
     """accuracy@1 of swapping and retraining minus that of gradients and probing."""
-    if not evidence.control:
-        return Measured(missing=NO_CONTROL)
-    rows = evidence.control["accuracy"]
-    wide = rows[rows["k"] == 1].pivot_table(
+    wide = evidence.control("accuracy", "", 1).pivot_table(
         index=CONTROL_MODEL, columns="technique", values="accuracy"
     )
     if not {*MODIFYING, *OTHERS} <= set(wide.columns):
-        return Measured(missing="needs all four techniques in `memloc control`")
-    gap = wide[list(MODIFYING)].mean(axis=1) - wide[list(OTHERS)].mean(axis=1)
+        raise CannotMeasure("needs all four techniques in `memloc control`")
+    gap = wide[MODIFYING].mean(axis=1) - wide[OTHERS].mean(axis=1)
     return _mean(gap, unit="control models")
 
 
 def best_post_processing(evidence: Evidence) -> Measured:
     """accuracy@2 of gradients by L1 with both corrections, minus that of the best other choice."""
-    if not evidence.control:
-        return Measured(missing=NO_CONTROL)
-    rows = evidence.control.get("gradient_choices")
-    missing = Measured(missing="needs gradients, divided by the frozen model, in `memloc control`")
-    if rows is None:
-        return missing
+    missing = "needs gradients, divided by the frozen model, in `memloc control`"
+    rows = evidence.control("gradient_choices", missing, 2)
     choice = ["norm", "subtract_clean", "divide_by_frozen"]
-    wide = rows[rows["k"] == 2].pivot_table(index=CONTROL_MODEL, columns=choice, values="accuracy")
+    wide = rows.pivot_table(index=CONTROL_MODEL, columns=choice, values="accuracy")
     chosen = ("L1", True, True)
     if chosen not in wide.columns:
-        return missing
+        raise CannotMeasure(missing)
     means = wide.mean()
     best: Any = means.drop(index=[chosen]).idxmax()
     done = zip(best, (best[0], "clean subtracted", "divided by frozen"), strict=True)
@@ -241,11 +241,8 @@ def tasks_are_ordered_as_in_the_paper(evidence: Evidence, paper: Mapping[str, fl
     wide = runs.assign(depth=depths).pivot_table(index="task", columns="model", values="depth")
     ours = wide.dropna().mean(axis=1)
     shared = [task for task in paper if task in ours.index]
-    details = tuple(
-        {"task": task, "depth": float(ours[task]), "paper_m_cog": paper[task]} for task in shared
-    )
     found = correlate([paper[task] for task in shared], ours[shared].to_numpy())
-    return _of_correlation(found, "tasks of the paper", details=details)
+    return _of_correlation(found, "tasks of the paper")
 
 
 def probing_is_not_local(evidence: Evidence) -> Measured:
@@ -296,7 +293,7 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
         runs |= set(counts.index.get_level_values("run"))
         tasks |= set(names)
     if not runs:
-        return Measured(missing="needs four tasks with at least two seeds each")
+        raise CannotMeasure("needs four tasks with at least two seeds each")
     order = sorted(tasks)
 
     def shares(drawn: np.ndarray) -> np.ndarray:
@@ -315,31 +312,46 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
         with np.errstate(invalid="ignore"):
             return np.asarray(between / (between + within))
 
-    value = _known(float(shares(np.ones((1, len(order))))[0]))
-    interval, words = interval_of(shares, len(order)), "share of the variance"
-    return Measured(value, len(runs), len(runs), interval=interval, words=words)
+    value = float(shares(np.ones((1, len(order))))[0])
+    known, interval = None if math.isnan(value) else value, interval_of(shares, len(order))
+    return Measured(known, len(runs), len(runs), interval=interval, words="share of the variance")
 
 
 # Correlations (sections 4 and 5, appendix B)
 
 
 def correlation(
-    evidence: Evidence, kind: str, one: str, other: str, quantity: str, scope: str = ALL_MODELS
+    evidence: Evidence, kind: str, one: str, other: str, quantity: str = "depth"
 ) -> Measured:
     """ρ of two things (`memloc.results.agreement`), and what is left of it in single models."""
-    pair = evidence.pairs.get((kind, quantity, frozenset((one, other)), scope))
+    found, events = _correlation(evidence, kind, one, other, quantity), evidence.grid.events
+    for score in SCORES:
+        if score in (one, other) and evidence.grid.runs[score].isna().all():
+            raise CannotMeasure(f"no run has a {IN_PRINT[score]}")
+    if kind == "techniques":
+        return found
+    # Events that no run has, or that never happen in some runs, which drops these runs.
+    names = {one, other} - {M_COG, *SCORES}
+    absent = sorted(names - set(events.dropna(subset="depth")["event"]))
+    if absent and not found.n:
+        raise CannotMeasure(f"no run has the event {' and '.join(absent)}")
+    never = events[events["event"].isin(names) & events["depth"].isna()]["run"].nunique()
+    never_happens = f"never happens in {counted(never, 'run')}" if never else ""
+    return replace(found, words="; ".join(filter(None, (found.words, never_happens))))
+
+
+def _correlation(evidence: Evidence, kind: str, one: str, other: str, quantity: str) -> Measured:
+    pair = evidence.pairs.get((kind, quantity, frozenset((one, other))))
     if pair is None:
         return Measured()
     row = agreement_row(pair, evidence.grid.runs)
-    low, high = row["spearman_low"], row["spearman_high"]
-    interval = None if math.isnan(low) else (low, high)
-    found = Measured(_known(row["spearman"]), row["n"], row["units"], pair.unit, interval)
-    value, low, high = (row[f"within{end}"] for end in ("", "_low", "_high"))
-    if math.isnan(value):
+    found, within = _of_row(row, "spearman", pair.unit), _of_row(row, "within", pair.unit)
+    if within.value is None:
         return found
-    ends = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-    within = (value, value if math.isnan(high) else high)
-    return replace(found, within=within, words=f"within models {value:.2f}{ends}")
+    low, high = within.ends
+    ends = "" if within.interval is None else f" [{low:.2f}, {high:.2f}]"
+    words = f"within models {within.value:.2f}{ends}"
+    return replace(found, within=(within.value, high), words=words)
 
 
 def models_agree(
@@ -347,30 +359,19 @@ def models_agree(
     quantity: str,
     technique: str | None = None,
     of_different_depth: bool = False,
-    paper: Mapping[str, float] | None = None,
 ) -> Measured:
-    """Mean ρ over pairs of models (perhaps only those of different depth); details list the pairs.
-
-    `paper` has the paper's values by pair, such as `BERT OPT`.
-    """
+    """Mean ρ over pairs of models, perhaps only those of different depth."""
     depths = evidence.grid.runs.groupby("model")["layers"].first()
     pairs = model_pairs(evidence.grid, quantity, None if technique is None else [technique])
     if of_different_depth:
         pairs = [pair for pair in pairs if depths[pair.one] != depths[pair.other]]
     if not pairs:
         needed = "models of different depth" if of_different_depth else "at least two models"
-        return Measured(unit="tasks", missing=f"needs {needed}")
-    values = {frozenset(names.split()): value for names, value in (paper or {}).items()}
-    details = []
-    for pair in pairs:
-        single = mean_correlation([pair.points], resamples=0)
-        detail = {"models": [pair.one, pair.other], "spearman": single.spearman, "n": single.n}
-        names = frozenset(short_name(model) or "" for model in (pair.one, pair.other))
-        details.append(_with_paper(detail, values.get(names)))
-    known = sum(detail["spearman"] is not None for detail in details)
+        raise CannotMeasure(f"needs {needed}")
+    single = [mean_correlation([pair.points], resamples=0).spearman for pair in pairs]
+    known = sum(rho is not None for rho in single)
     words = f"{known} of {len(pairs)} pairs of models" if len(pairs) > 1 else ""
-    found = mean_correlation([pair.points for pair in pairs])
-    return _of_correlation(found, "tasks", words=words, details=tuple(details))
+    return _of_correlation(mean_correlation([pair.points for pair in pairs]), "tasks", words)
 
 
 def deeper_models_event(evidence: Evidence, event: str) -> Measured:
@@ -381,68 +382,33 @@ def deeper_models_event(evidence: Evidence, event: str) -> Measured:
     deep = rows[rows["layers"] == deepest].groupby("task")["depth"].mean()
     others = rows[rows["layers"] < deepest].groupby("task")["depth"].mean()
     if others.empty:
-        return Measured(unit="tasks", missing=f"needs {event} in models of different depth")
+        raise CannotMeasure(f"needs {event} in models of different depth")
     both = pd.concat([deep, others], axis=1, join="inner")
     return _of_correlation(correlate(both.iloc[:, 0], both.iloc[:, 1]), "tasks")
-
-
-def events_agree(evidence: Evidence, one: str, other: str) -> Measured:
-    """ρ of the depths of two events."""
-    found = correlation(evidence, "events", one, other, "depth")
-    return _say_what_is_missing(evidence, {one, other}, found)
-
-
-def depth_goes_with(
-    evidence: Evidence, depth: str, score: str, paper: Mapping[str, float]
-) -> Measured:
-    """One line of Table 2: all models together, and each of them in the details."""
-    grid = evidence.grid
-    if grid.runs[score].isna().all():
-        return Measured(missing=f"no run has a {IN_PRINT[score]}")
-    found = correlation(evidence, "generalisation", depth, score, "depth")
-    details = []
-    for model in grid.models if len(grid.models) > 1 else []:
-        own = correlation(evidence, "generalisation", depth, score, "depth", model)
-        detail = {"model": model, "spearman": own.value, "n": own.n}
-        details.append(_with_paper(detail, paper.get(short_name(model) or "")))
-    return _say_what_is_missing(evidence, {depth}, replace(found, details=tuple(details)))
 
 
 def deeper_with_generalisation(evidence: Evidence) -> Measured:
     """The lowest of the correlations of Table 2, if all can be measured."""
     table = {
-        pair: correlation(evidence, pair.kind, pair.one, pair.other, pair.quantity)
+        pair: _correlation(evidence, pair.kind, pair.one, pair.other, pair.quantity)
         for pair in evidence.pairs.values()
-        if (pair.kind, pair.scope) == ("generalisation", ALL_MODELS)
+        if pair.kind == "generalisation"
     }
     known = {pair: found for pair, found in table.items() if found.value is not None}
     if len(known) < len(table):
         most = max(found.n for found in table.values())
-        return Measured(
-            missing=f"{len(known)} of {len(table)} are known; takes {FEWEST} runs with both "
+        raise CannotMeasure(
+            f"{len(known)} of {len(table)} are known; takes {FEWEST} runs with both "
             f"scores and all depths, there are at most {most}"
         )
     pair = min(known, key=lambda one: known[one].value or 0.0)
-    return Measured(
-        known[pair].value,
-        min(found.n for found in known.values()),
-        min(found.units for found in known.values()),
-        interval=known[pair].interval,
+    return replace(
+        known[pair],
+        n=min(found.n for found in known.values()),
+        units=min(found.units for found in known.values()),
+        within=None,
         words=f"lowest: {IN_PRINT[pair.one]}, {IN_PRINT[pair.other]}",
     )
-
-
-def _say_what_is_missing(evidence: Evidence, names: set[str], found: Measured) -> Measured:
-    """Events that no run has, or that never happen in some runs, which drops these runs."""
-    rows = evidence.grid.events
-    names = names - {M_COG}
-    absent = sorted(names - set(rows.dropna(subset="depth")["event"]))
-    if absent and not found.n:
-        return Measured(missing=f"no run has the event {' and '.join(absent)}")
-    never = rows[rows["event"].isin(names) & rows["depth"].isna()]["run"].nunique()
-    runs = "1 run" if never == 1 else f"{never} runs"
-    words = (found.words, f"never happens in {runs}" if never else "")
-    return replace(found, words="; ".join(part for part in words if part))
 
 
 # Movement of examples (section 5), costs, single examples
@@ -458,7 +424,7 @@ def movement_is_gradual(evidence: Evidence) -> Measured:
     }
     known = pd.Series(shares, dtype="float64").dropna()
     if known.empty:
-        return Measured(missing=NO_CENTROIDS)
+        raise CannotMeasure(NO_CENTROIDS)
     words = f"largest step {known.mean():.0%} of the way on average"
     return _mean((known <= LOCAL).astype(float), words)
 
@@ -472,7 +438,7 @@ def swap_prevents_crossing(evidence: Evidence, half: str) -> Measured:
     last = rows[rows["layer"] == rows["layers"]].pivot(index="run", columns="state", values="mean")
     swapped = f"{half}_swapped"
     if swapped not in last or UNMODIFIED not in last:
-        return Measured(missing=NO_CENTROIDS)
+        raise CannotMeasure(NO_CENTROIDS)
     moved = last[last[UNMODIFIED] < HALFWAY].dropna(subset=swapped)
     return _mean((moved[swapped] >= HALFWAY).astype(float))
 
@@ -481,7 +447,7 @@ def examples_take_several_layers(evidence: Evidence) -> Measured:
     """Share of the single examples of which no layer makes more than half of the way."""
     rows = evidence.grid.examples.dropna(subset="largest_step")
     if rows.empty:
-        return Measured(missing=NO_CENTROIDS)
+        raise CannotMeasure(NO_CENTROIDS)
     gradual = (rows["largest_step"] <= LOCAL).astype(float).groupby(rows["run"]).mean()
     return _mean(gradual, f"{len(rows)} examples")
 
@@ -490,7 +456,7 @@ def hours_per_pair(evidence: Evidence) -> Measured:
     """Computing time per model-task pair, all seeds and techniques together."""
     seconds = evidence.grid.runs["seconds"]
     if seconds.isna().all():
-        return Measured(missing="no run has a table of costs")
+        raise CannotMeasure("no run has a table of costs")
     few, many = evidence.grid.runs["seeds"].agg(["min", "max"])
     seeds = f"{few}" if few == many else f"{few} to {many}"
     return _mean(seconds / HOUR, f"seeds: {seeds}")
@@ -500,33 +466,22 @@ def hours_per_pair(evidence: Evidence) -> Measured:
 
 
 def with_two_classes(evidence: Evidence, quantity: str, column: str, unit: int = 1) -> Measured:
-    """One column of `Binarised.comparison`, of all models; shares of the depth times `unit`."""
+    """One column of `Binarised.comparison`; shares of the depth times `unit`."""
     found = evidence.binarised
     if found is None:
-        return Measured(unit="tasks", missing=_needed_for_twins(evidence.grid))
-    comparison = found.comparison.query("quantity == @quantity and scope == @ALL_MODELS")
-    if comparison.empty:
+        raise CannotMeasure(_needed_for_twins(evidence.grid))
+    rows = {row["quantity"]: row for row in found.comparison.to_dict("records")}
+    if quantity not in rows:
         lacking = f"results of {TECHNIQUE}" if quantity == M_COG else f"the event {quantity}"
-        return Measured(unit="tasks", missing=f"needs {lacking} with all classes and with two")
-    row = comparison.to_dict("records")[0]
-    value, low, high = (row[f"{column}{end}"] * unit for end in ("", "_low", "_high"))
+        raise CannotMeasure(f"needs {lacking} with all classes and with two")
+    row = rows[quantity]
     unknown = f"missing in {row['missing']} of {row['n'] + row['missing']} pairs"
-    points = found.points[found.points["quantity"] == quantity]
-    return Measured(
-        _known(value),
-        row["n"],
-        row["tasks"],
-        "tasks",
-        None if math.isnan(low) else (low, high),
-        words=unknown if row["missing"] else "",
-        details=tuple(records(points[["model", "task", "layers", "multi", "binary"]])),
-    )
+    return replace(_of_row(row, column, "tasks", unit), words=unknown if row["missing"] else "")
 
 
 def _needed_for_twins(grid: Grid) -> str:
     used = grid.group
-    if used.binarised:
-        return "needs runs of the same tasks without binarising, otherwise with the same settings"
-    if all(0 < run.n_classes <= 2 for run in used.runs.values()):
+    if not used.binarised and all(0 < run.n_classes <= 2 for run in used.runs.values()):
         return "needs tasks with more than two classes"
-    return "needs runs of the same tasks with binarising, otherwise with the same settings"
+    how = "without" if used.binarised else "with"
+    return f"needs runs of the same tasks {how} binarising, otherwise with the same settings"

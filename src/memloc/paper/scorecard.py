@@ -45,7 +45,6 @@ def _record(finding: Finding) -> dict[str, Any]:
         "rule": claim.holds_if,
         "reason": finding.reason,
         "words": measured.words,
-        "details": list(measured.details),
     }
 
 

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from memloc.analysis.correlation import FEWEST
 from memloc.report.terminal import columns, decimal, indented, section
-from memloc.results.agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG, SHIFTS, Binarised
+from memloc.results.agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
 from memloc.results.grid import Grid, grid_title
-from memloc.text import counted, shortened
+from memloc.text import shortened
 
 if TYPE_CHECKING:
     from memloc.report.figures.data import FigureData
@@ -31,10 +31,11 @@ TITLES = {
 def _show_title(command: str, title: str, notes: Sequence[str], console: Console) -> None:
     console.print()
     console.print(Text.assemble((f"memloc {command}", "bold"), f"  {title}"))
-    _show_notes(notes, console)
+    show_notes(notes, console)
 
 
-def _show_notes(notes: Sequence[str], console: Console) -> None:
+def show_notes(notes: Sequence[str], console: Console) -> None:
+    """What a reader must know about the choice of runs."""
     for note in notes:
         console.print(Text(f"Note: {note}", style="yellow"))
 
@@ -80,48 +81,20 @@ def _correlations(rows: pd.DataFrame) -> Table:
         pair = shortened(f"{one} ~ {other}", 32 if within or scoped else 44)
         second = decimal(row["within"], 2) if within else shortened(row["scope"], 13)
         line = ["" if pair == above else pair, *([second] if within or scoped else [])]
-        line += [_with_ends(row, "spearman"), decimal(row["pearson"], 2), str(row["n"])]
+        line += [with_interval(row, "spearman"), decimal(row["pearson"], 2), str(row["n"])]
         lines.append(line)
         above = pair
     extra = ["within models" if within else ""] if within or scoped else []
     return columns(("", *extra, "ρ", "r", "n"), lines, 1, left=range(2 + len(extra)))
 
 
-def _with_ends(row: Any, name: str, scale: float = 1, digits: int = 2, unit: str = "") -> str:
+def with_interval(row: Any, name: str, scale: float = 1, digits: int = 2, unit: str = "") -> str:
     """A number and its interval, as far as they are known."""
     value, low, high = (
         decimal(scale * row[f"{name}{end}"], digits) for end in ("", "_low", "_high")
     )
     number = value if value == "-" else value + unit
     return number if "-" in (value, low) else f"{number} [{low}, {high}]"
-
-
-def show_binarised(found: Binarised, console: Console) -> None:
-    """Print how tasks change when they are cut to two classes: once per depth in layers."""
-    console.print(section("Is it the same with two classes? (App. C)", "n: models × tasks"))
-    _show_notes(found.notes, console)
-    if found.comparison.empty:
-        words = "Nothing to compare: needs swapping or the centroid analysis in both runs."
-        console.print(Text(words, style="dim"))
-        return
-    words = "Shift: two classes − all classes, as share of the depth and in layers."
-    console.print(Text(words, style="dim"))
-    lines = []
-    for quantity, rows in found.comparison.groupby("quantity", sort=False):
-        everything, *depths = rows.to_dict("records")
-        shares = [_with_ends(everything, f"depth_{name}", 100, 1, "%") for name in SHIFTS]
-        rho = _with_ends(everything, "spearman")
-        lines.append((IN_PRINT[str(quantity)], rho, *shares, str(everything["n"])))
-        for row in depths:
-            shifts = [_with_ends(row, name) for name in SHIFTS]
-            lines.append((f"  {row['layers']} layers", "", *shifts, str(row["n"])))
-    heads = ("", "ρ", "mean shift", "mean |shift|", "n")
-    console.print(indented(columns(heads, lines, 1, left=range(4))))
-    missing = found.comparison.groupby("quantity", sort=False)["missing"].first()
-    for name, number in missing[missing > 0].items():
-        pairs = counted(int(number), "pair")
-        words = f"  {IN_PRINT[str(name)]}: missing on one side of {pairs}, left out"
-        console.print(Text(words, style="dim"))
 
 
 def figure_list(entries: Sequence[FigureEntry]) -> list[dict[str, Any]]:

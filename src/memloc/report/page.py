@@ -87,7 +87,9 @@ def page_data(
         ResultsError: If there are no results, or if a file is damaged.
     """
     folder = source.path if isinstance(source, RunFolder) else source
-    results = (source,) if isinstance(source, RunFolder) else find_results(source)
+    results = (
+        (source,) if isinstance(source, RunFolder) else find_results(source, "run", "localise")
+    )
     grid = None
     if sum(result.trained for result in results) > 1:
         grid = _grid_data(read_grid(folder), check)

@@ -2,18 +2,12 @@
 
 Figures 8 and 9 (techniques × techniques, models × models; M-CoG and layer weights), correlations of
 events in section 5, and Table 2. How correlations are computed: `memloc.analysis.correlation`.
-
-Is it the number of classes? Tasks with all their classes against the same with two (appendix C): a
-multi-class run and the run of the same task and model that differs in `binarise` alone are a pair.
-They are compared seed by seed, as in the paper; if they have no seed in common, by their means over
-seeds. Models of different depth are put together by relative depth alone: a shift of one layer is
-1/L of the depth.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -21,26 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.correlation import (
-    Correlation,
-    Interval,
-    Points,
-    correlate,
-    interval_of_mean,
-    mean_correlation,
-)
+from memloc.analysis.correlation import Correlation, Interval, Points, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
-from memloc.results.folders import RunFolder
-from memloc.results.grid import (
-    Grid,
-    centres_of,
-    read_events,
-    read_weights,
-    records,
-    relative_depth,
-)
-from memloc.results.groups import Group, Name
-from memloc.tables import MEMORISED
+from memloc.results.grid import Grid, relative_depth
 
 M_COG, LAYER_WEIGHTS = "m_cog", "layer_weights"
 ALL_MODELS = "all models"
@@ -111,9 +88,9 @@ def agreement_row(pair: Pair, runs: pd.DataFrame) -> dict[str, Any]:
     return {
         **{name: getattr(pair, name) for name in NAMES},
         **{"n": found.n, "units": found.units},
-        **_with_ends("spearman", found.spearman, found.spearman_interval),
-        **_with_ends("pearson", found.pearson, found.pearson_interval),
-        **_with_ends("within", *alone),
+        **with_ends("spearman", found.spearman, found.spearman_interval),
+        **with_ends("pearson", found.pearson, found.pearson_interval),
+        **with_ends("within", *alone),
     }
 
 
@@ -135,7 +112,7 @@ def within_models(points: Points, runs: pd.DataFrame) -> Correlation | None:
     return mean_correlation(parts)
 
 
-def _with_ends(name: str, value: float | None, interval: Interval | None) -> dict[str, float]:
+def with_ends(name: str, value: float | None, interval: Interval | None) -> dict[str, float]:
     """A number with the ends of its interval; NaN is what is not known."""
     low, high = interval or (math.nan, math.nan)
     return {name: math.nan if value is None else value, f"{name}_low": low, f"{name}_high": high}
@@ -241,11 +218,11 @@ def _profiles(weights: pd.DataFrame, one: str, other: str) -> pd.DataFrame:
     weights = weights[weights["model"].isin([one, other])]
     weights = weights.assign(weight=_min_max(weights, ["model", "technique"]))
     depth = int(weights["layers"].min()) if len(weights) else 0
-    places = (np.arange(1, depth + 1) - 0.5) / max(1, depth)
+    places = relative_depth(np.arange(1, depth + 1), max(1, depth))
     parts = []
     for (task, technique, model), rows in weights.groupby(["task", "technique", "model"]):
         ordered = rows.sort_values("layer")
-        own = (ordered["layer"] - 0.5) / ordered["layers"]
+        own = relative_depth(ordered["layer"], ordered["layers"])
         values = np.interp(places, own, ordered["weight"])
         parts += [(task, technique, layer, model, value) for layer, value in enumerate(values, 1)]
     table = pd.DataFrame(parts, columns=["task", "technique", "layer", "model", "weight"])
@@ -268,173 +245,3 @@ def _points(wide: pd.DataFrame, one: str, other: str, units: Iterable[Any]) -> P
     """Two columns of a table; a column that does not exist is missing throughout."""
     both = wide.reindex(columns=[one, other]).to_numpy(dtype=float)
     return Points(both[:, 0], both[:, 1], list(units))
-
-
-TECHNIQUE = "swapping"
-"""Whose M-CoG is compared."""
-QUANTITIES = (M_COG, "crossing", "initiation")
-SHIFTS = ("shift", "absolute")
-"""Mean of binary − multi, and of its absolute value."""
-SIDES = ["multi", "binary"]
-POINT = ["quantity", "model", "task", "layers"]
-
-
-@dataclass(frozen=True)
-class Binarised:
-    """Tasks with all their classes (multi) against the same tasks with two (binary).
-
-    Attributes:
-        pairs: model, task, layers (of the model), seed (missing if the runs share none, so that
-            means are compared), quantity (M-CoG of swapping, crossing, initiation), multi, binary
-            (layers; NaN if it never happens).
-        points: The same for each model and task, over the seeds in which both sides are known:
-            quantity, model, task, layers, multi, binary, shift (binary − multi), absolute (the
-            mean over seeds of the absolute shift).
-        comparison: For each quantity and scope (all models; each depth, if there are several):
-            layers (missing for several depths), n (points), tasks, missing (points of which a side
-            is unknown), spearman, shift and absolute in layers (NaN for several depths),
-            depth_shift and depth_absolute as shares of the depth; all with _low and _high.
-        notes: What a reader must know about the choice of runs, in sentences.
-    """
-
-    pairs: pd.DataFrame
-    points: pd.DataFrame
-    comparison: pd.DataFrame
-    notes: tuple[str, ...]
-
-
-def compare_twins(groups: Sequence[Group], chosen: int) -> Binarised | None:
-    """Compare a group, by its number from 1, with its twin; None if there are no pairs.
-
-    Raises:
-        ResultsError: If a file is damaged.
-    """
-    own = groups[chosen - 1]
-    twins: dict[Name, RunFolder] = {}
-    for group in groups:
-        twins = own.twins(group) | twins
-    multi, binary = (twins, own.runs) if own.binarised else (own.runs, twins)
-    # A task that has two classes anyway is no pair; nor are models of one name that differ.
-    names = [
-        name
-        for name, run in multi.items()
-        if run.n_classes > 2 and name in binary and run.n_layers == binary[name].n_layers
-    ]
-    if not names:
-        return None
-    pairs = _seed_pairs(*(_layers({name: of[name] for name in names}) for of in (multi, binary)))
-    points = _mean_points(pairs)
-    several = {name: run for name, run in multi.items() if run.n_classes > 2}
-    where = "without" if own.binarised else "with"
-    shares = {name: twins[name].summary.get("memorised_share") for name in names}
-    weak = [name for name, share in shares.items() if share is not None and share < MEMORISED]
-    unpaired = pairs[pairs["seed"].isna()]
-    notes = {
-        "Only without binarising": [name for name in several if name not in binary],
-        "Only with binarising": [name for name in binary if name not in multi],
-        f"Less than {MEMORISED:.0%} of the noisy labels were memorised {where} binarising": weak,
-        "Means over seeds, as none is in both runs": list(
-            dict.fromkeys(zip(unpaired["task"], unpaired["model"], strict=True))
-        ),
-    }
-    words = [
-        f"{what}: {', '.join(f'{task} {model}' for task, model in which)}."
-        for what, which in notes.items()
-        if which
-    ]
-    return Binarised(pairs, points, _comparison(points), tuple(words))
-
-
-def _layers(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
-    """By task, model, quantity and seed, the layer; NaN where it was looked for and not found."""
-    weights = read_weights(runs)
-    centres = centres_of(weights[weights["technique"] == TECHNIQUE])
-    centres = centres.rename(columns={"m_cog": "layer"}).assign(quantity=M_COG)
-    events = read_events(runs).rename(columns={"event": "quantity"})
-    columns = ["run", *POINT, "seed", "layer"]
-    found = pd.concat([centres[columns], events[columns]])
-    found = found[found["quantity"].isin(QUANTITIES)]
-    order = found["quantity"].map(QUANTITIES.index)
-    return found.assign(order=order).sort_values(["run", "order", "seed"], kind="stable")
-
-
-def _seed_pairs(multi: pd.DataFrame, binary: pd.DataFrame) -> pd.DataFrame:
-    """Both sides of every seed that both have; of means over seeds, where they share none."""
-    keys = ["run", "order", *POINT]
-    sides = [
-        side.rename(columns={"layer": name})
-        for side, name in ((multi, "multi"), (binary, "binary"))
-    ]
-    shared = sides[0].merge(sides[1], on=[*keys, "seed"])
-    means = [
-        side.drop(columns="seed").groupby(keys, as_index=False, sort=False).mean() for side in sides
-    ]
-    without = means[0].merge(means[1], on=keys)
-    done = pd.MultiIndex.from_frame(shared[keys])
-    without = without[~pd.MultiIndex.from_frame(without[keys]).isin(done)]
-    parts = [
-        part.astype({"seed": "Int64"}) for part in (shared, without.assign(seed=None)) if len(part)
-    ]
-    both = pd.concat(parts or [shared]).sort_values(["run", "order"], kind="stable")
-    columns = ["model", "task", "layers", "seed", "quantity", *SIDES]
-    return both[columns].reset_index(drop=True)
-
-
-def _mean_points(pairs: pd.DataFrame) -> pd.DataFrame:
-    """One row per quantity, model and task; a seed of which one side is unknown does not count."""
-    rows = pairs.assign(shift=pairs["binary"] - pairs["multi"])
-    rows = rows.assign(absolute=rows["shift"].abs())
-    # The shift is unknown where a side is, and a mean over seeds leaves out what is unknown.
-    rows.loc[rows["shift"].isna(), SIDES] = math.nan
-    return rows.groupby(POINT, sort=False, as_index=False)[[*SIDES, *SHIFTS]].mean()
-
-
-def _comparison(points: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for quantity in QUANTITIES:
-        of_quantity = points[points["quantity"] == quantity]
-        depths = sorted(of_quantity["layers"].unique())
-        scopes = {ALL_MODELS: of_quantity} if depths else {}
-        if len(depths) > 1:
-            scopes |= {f"{n} layers": of_quantity[of_quantity["layers"] == n] for n in depths}
-        rows += [
-            {"quantity": quantity, "scope": scope, **_compare_points(of_scope)}
-            for scope, of_scope in scopes.items()
-        ]
-    columns = ["quantity", "scope", *_compare_points(points.iloc[:0])]
-    return pd.DataFrame(rows, columns=columns).astype({"layers": "Int64"})
-
-
-def _compare_points(points: pd.DataFrame) -> dict[str, Any]:
-    """ρ and mean shifts; what is drawn for their intervals are tasks, with all their models."""
-    known = points.dropna(subset="shift")
-    layers, tasks = known["layers"], known["task"].tolist()
-    one_depth = points["layers"].nunique() == 1
-    multi, binary = (relative_depth(known[side], layers) for side in SIDES)
-    found = correlate(multi, binary, tasks)
-    row: dict[str, Any] = {
-        "layers": int(points["layers"].iloc[0]) if one_depth else pd.NA,
-        "n": len(known),
-        "tasks": known["task"].nunique(),
-        "missing": len(points) - len(known),
-        **_with_ends("spearman", found.spearman, found.spearman_interval),
-    }
-    for name in SHIFTS:
-        row |= _mean_with_ends(name, known[name] if one_depth else known[name].iloc[:0], tasks)
-        row |= _mean_with_ends(f"depth_{name}", known[name] / layers, tasks)
-    return row
-
-
-def _mean_with_ends(name: str, values: pd.Series[float], units: list[str]) -> dict[str, float]:
-    if values.empty:
-        return _with_ends(name, None, None)
-    return _with_ends(name, float(values.mean()), interval_of_mean(values.to_numpy(), units))
-
-
-def binarised_data(found: Binarised) -> dict[str, Any]:
-    """Tasks with all their classes against the same with two, as JSON data."""
-    return {
-        "pairs": records(found.pairs),
-        "comparison": records(found.comparison),
-        "notes": list(found.notes),
-    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,10 +9,8 @@ import pandas as pd
 import memloc
 from memloc.analysis.control import score
 from memloc.config import DEFAULT_TECHNIQUES, PARTS
-from memloc.results.folders import ResultsError, RunFolder
 from memloc.results.grid import records
-from memloc.tables import ACCURACY, Table
-from memloc.techniques import classes, installed
+from memloc.techniques import installed
 from memloc.text import listed
 
 WEAKER = ("gradients", "probing")
@@ -117,44 +114,3 @@ def _caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
     if summary["control_models"] < 4:
         found.append("fewer than 4 control models: no intervals, and chance plays a large part.")
     return found
-
-
-def read_controls(folders: Sequence[RunFolder]) -> dict[str, pd.DataFrame]:
-    """All control benchmarks together: `accuracy`, and the tables of techniques.
-
-    What was computed twice counts once, as the newest has it. Benchmarks of parts of layers are
-    passed over: their scores are not of the same techniques.
-
-    Raises:
-        ResultsError: If a table is damaged or missing.
-    """
-    whole = [folder for folder in folders if folder.whole_layers]
-    newest_first = sorted(whole, key=lambda folder: folder.written, reverse=True)
-    own = [table for technique in classes().values() for table in technique.tables]
-    found = {}
-    for schema in (ACCURACY, *(table for table in own if "control" in table.of)):
-        read = [_table(folder, schema) for folder in newest_first]
-        parts = [table for table in read if table is not None and len(table)]
-        if parts:
-            columns = schema.columns_in("control").items()
-            place = [name for name, column in columns if column.dtype != "float64"]
-            joined = pd.concat(parts, ignore_index=True)
-            found[schema.name] = joined.drop_duplicates(place, ignore_index=True)
-    return found
-
-
-def _table(folder: RunFolder, schema: Table) -> pd.DataFrame | None:
-    """A table of one benchmark; None if its techniques did not write it."""
-    table = folder.table(schema.name, schema.columns_in("control"))
-    if schema == ACCURACY and table is None:
-        raise ResultsError(
-            f"'{folder.path / schema.name}.parquet' is missing; move its folder away, or compute "
-            "it again with `memloc control`"
-        )
-    # Tasks that were held back chose the settings of techniques, so they do not score them.
-    held_back = folder.summary.get("held_back") or []
-    if table is None or not held_back:
-        return table
-    if schema == ACCURACY:
-        return table[~table["task"].isin(held_back)]
-    return table[table["task"].isin(held_back)] if schema.of == ("control",) else table

@@ -1,8 +1,8 @@
 """Result folders: writing them, finding them, and reading them back.
 
 A finished run is a folder with `settings.json`, `summary.json` and tables. Results of `memloc
-localise`, whose models were given, not trained here, can be looked at (`find_results`), but are
-passed over where runs are compared (`find_runs`).
+localise`, whose models were given, not trained here, can be looked at, but are passed over where
+runs are compared.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import os
 import re
 import shutil
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -23,8 +24,6 @@ import memloc
 from memloc.errors import MemlocError, StoreError
 from memloc.tables import ARTEFACTS, REPORT, Experiment
 from memloc.techniques import all_tables
-
-Kind = Literal["run", "localise", "control", "other"]
 
 
 class ResultsError(MemlocError):
@@ -50,15 +49,15 @@ class RunFolder:
     tables: Mapping[str, pd.DataFrame] | None = field(default=None, repr=False, compare=False)
 
     @property
-    def kind(self) -> Kind:
-        """The command that wrote it."""
+    def kind(self) -> Experiment | None:
+        """The command that wrote it; None if it was none of memloc's."""
         if isinstance(self.settings.get("control"), dict):
             return "control"
         if "memorised" in self.settings and "data" in self.settings:
             return "localise"
         data = self.settings.get("data")
         one_task = isinstance(data, dict) and isinstance(data.get("task"), str)
-        return "run" if one_task and isinstance(self.settings.get("seeds"), list) else "other"
+        return "run" if one_task and isinstance(self.settings.get("seeds"), list) else None
 
     @property
     def trained(self) -> bool:
@@ -85,11 +84,6 @@ class RunFolder:
         """Model seeds."""
         return len(self.settings["seeds"])
 
-    @property
-    def whole_layers(self) -> bool:
-        """Whether the techniques of a control benchmark looked at whole layers, as in the paper."""
-        return unit_of(self.settings["control"]) == "layer"
-
     def has(self, name: str) -> bool:
         """Whether there is a table of that name."""
         if self.tables is not None:
@@ -115,8 +109,7 @@ class RunFolder:
         if not self.has(name):
             return None
         path = self.path / f"{name}.parquet"
-        experiment: Experiment = "run" if self.kind == "other" else self.kind
-        schema = all_tables()[name].columns_in(experiment)
+        schema = all_tables()[name].columns_in(self.kind or "run")
         chosen = None if examples is None else [("example", "in", list(examples))]
         try:
             if self.tables is None:
@@ -133,74 +126,57 @@ class RunFolder:
         except Exception as error:
             raise damaged(path, str(error), self.kind) from None
 
+    def need(self, name: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
+        """A table that every such result has.
 
-@dataclass(frozen=True)
-class Found:
-    """What is in a folder of results."""
-
-    folders: tuple[RunFolder, ...]
-
-    def of(self, kind: Kind, finished: bool = True) -> tuple[RunFolder, ...]:
-        """Those of one command, with or without a summary."""
-        return tuple(f for f in self.folders if f.kind == kind and bool(f.summary) == finished)
-
-    @property
-    def runs(self) -> tuple[RunFolder, ...]:
-        """Finished ones of `memloc run`."""
-        return self.of("run")
-
-    @property
-    def controls(self) -> tuple[RunFolder, ...]:
-        """Finished ones of `memloc control`."""
-        return self.of("control")
-
-    @property
-    def localised(self) -> tuple[RunFolder, ...]:
-        """Of `memloc localise`."""
-        return self.of("localise") + self.of("localise", finished=False)
-
-    @property
-    def others(self) -> tuple[RunFolder, ...]:
-        """Of something else, which cannot be compared with runs either."""
-        return self.of("other") + self.of("other", finished=False)
-
-    @property
-    def unfinished(self) -> tuple[RunFolder, ...]:
-        """With settings but no summary."""
-        return self.of("run", finished=False) + self.of("control", finished=False)
+        Raises:
+            ResultsError: If there is no such table, or it is damaged.
+        """
+        table = self.table(name, columns)
+        if table is None:
+            raise damaged(self.path / f"{name}.parquet", "it is missing", self.kind)
+        return table
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:
-    """What of the layers the techniques of a run looked at; older runs know whole layers alone."""
+    """What of the layers the techniques of a run looked at."""
     return str((settings.get("windows") or {}).get("unit", "layer"))
 
 
-def find_runs(folder: Path) -> Found:
-    """All finished runs: the folder itself, or the folders in it.
+def find_results(folder: Path, *kinds: Experiment) -> tuple[RunFolder, ...]:
+    """All finished results of these commands: the folder itself, or the folders in it.
 
     Raises:
         ResultsError: If there are none, or if a file is damaged.
     """
-    found = look_through(folder)
-    if not found.runs:
-        raise _nothing(folder, found)
-    return found
+    return need_results(look_through(folder), folder, *kinds)
 
 
-def find_results(folder: Path) -> tuple[RunFolder, ...]:
-    """All finished results, of `memloc run` and of `memloc localise`.
+def need_results(
+    found: Sequence[RunFolder], folder: Path, *kinds: Experiment
+) -> tuple[RunFolder, ...]:
+    """The finished results of these commands, in their order, among those found in a folder.
 
     Raises:
-        ResultsError: If there are none, or if a file is damaged.
+        ResultsError: If there are none.
     """
-    found = look_through(folder)
-    if not found.runs and not found.of("localise"):
-        raise _nothing(folder, found)
-    return found.runs + found.of("localise")
+    chosen = tuple(r for kind in kinds for r in found if r.summary and r.kind == kind)
+    if chosen:
+        return chosen
+    commands = {
+        None: "of something else",
+        **{kind: f"of `memloc {kind}`" for kind in get_args(Experiment)},
+    }
+    others = Counter(commands[one.kind] if one.summary else "unfinished" for one in found)
+    there = " and ".join(f"{n} {words}" for words, n in others.items())
+    raise ResultsError(
+        f"no finished run in {str(folder)!r}{there and f' (only {there})'}; compute some with "
+        "`memloc run`, or give the folder that holds their results"
+    )
 
 
-def look_through(folder: Path) -> Found:
-    """All results, perhaps none: the folder itself, or the folders in it.
+def look_through(folder: Path) -> tuple[RunFolder, ...]:
+    """All results, finished or not, perhaps none: the folder itself, or the folders in it.
 
     Raises:
         ResultsError: If there is no such folder, or if a file is damaged.
@@ -212,7 +188,7 @@ def look_through(folder: Path) -> Found:
     places = [folder]
     if not (folder / "settings.json").is_file():
         places = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    return Found(tuple(_read(place) for place in places if (place / "settings.json").is_file()))
+    return tuple(_read(place) for place in places if (place / "settings.json").is_file())
 
 
 def _read(place: Path) -> RunFolder:
@@ -220,36 +196,23 @@ def _read(place: Path) -> RunFolder:
     if not path.is_file():
         return RunFolder(place, settings, {})
     found = RunFolder(place, settings, _read_json(path), path.stat().st_mtime)
-    _check_version(path, found.summary)
-    needed = {"model": str, "layers": int, "techniques": dict}
-    if found.kind == "run":
-        needed["task"] = str
+    written_by = str(found.summary.get("memloc", ""))[:40]
+    if _numbers(written_by) > _numbers(memloc.__version__):
+        raise ResultsError(
+            f"{str(path)!r} was written by memloc {written_by}, which is newer than this one "
+            f"({memloc.__version__}); update memloc to read it"
+        )
     if found.kind in ("run", "localise"):
-        for key, kind in needed.items():
+        needed = {"model": str, "layers": int, "techniques": dict}
+        for key, kind in (needed | ({"task": str} if found.trained else {})).items():
             if not isinstance(found.summary.get(key), kind):
                 raise damaged(path, f"{key!r} is missing or not what it should be", found.kind)
     return found
 
 
-def _check_version(path: Path, summary: Mapping[str, Any]) -> None:
-    """Results of a newer memloc may mean something else; those of 0.1 are called otherwise."""
-    if "methods" in summary:
-        raise ResultsError(
-            f"{path.parent} was written by memloc 0.1",
-            remedy="run the same command again; trained models are not trained again",
-        )
-    written_by = str(summary.get("memloc", ""))
-    if _numbers(written_by) > _numbers(memloc.__version__):
-        raise ResultsError(
-            f"{str(path)!r} was written by memloc {written_by[:40]}, which is newer than this one "
-            f"({memloc.__version__}); update memloc to read it"
-        )
-
-
 def _numbers(version: str) -> list[int]:
-    """`1.2.0rc1` as [1, 2, 0]."""
-    first = re.match(r"\d+(\.\d+)*", version)
-    return [int(part) for part in first[0].split(".")] if first else []
+    """`1.2.0` as [1, 2, 0]."""
+    return [int(part) for part in re.findall(r"\d+", version)[:3]]
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -262,27 +225,12 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def damaged(path: Path, reason: str, command: str = "run") -> ResultsError:
+def damaged(path: Path, reason: str, command: str | None = None) -> ResultsError:
     """The error for a file that is not what it should be."""
     first = (reason.strip() or "no reason given").splitlines()[0][:150]
     return ResultsError(
         f"{str(path)!r} cannot be read ({first}); move its folder away, or compute it again with "
-        f"`memloc {command}`"
-    )
-
-
-def _nothing(folder: Path, found: Found) -> ResultsError:
-    kinds = {
-        "unfinished": found.unfinished,
-        "of `memloc localise`, whose models were not trained here": found.localised,
-        "of `memloc control`": found.controls,
-        "of other commands": found.others,
-    }
-    others = [f"{len(folders)} {words}" for words, folders in kinds.items() if folders]
-    there = f" (only {' and '.join(others)})" if others else ""
-    return ResultsError(
-        f"no finished run in {str(folder)!r}{there}; compute some with `memloc run`, or give the "
-        "folder that holds their results"
+        f"`memloc {command or 'run'}`"
     )
 
 

@@ -7,7 +7,7 @@ the layer, where 0 is the input and 1 the output. Values are means over seeds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,17 +18,17 @@ import pandas as pd
 
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_TECHNIQUES
-from memloc.results.folders import Found, ResultsError, RunFolder, damaged, find_runs
-from memloc.results.groups import (
-    Group,
-    Name,
-    choose_group,
-    describe_groups,
-    group_runs,
-    other_sections,
+from memloc.results.folders import (
+    ResultsError,
+    RunFolder,
+    damaged,
+    look_through,
+    need_results,
+    unit_of,
 )
-from memloc.tables import MEMORISED, NEARLY_ALL
-from memloc.techniques import all_tables
+from memloc.results.groups import Group, Name, group_runs, other_differences, twins_of
+from memloc.tables import ACCURACY, MEMORISED, NEARLY_ALL
+from memloc.techniques import all_tables, classes
 from memloc.text import counted
 
 UNMODIFIED = "memorised"
@@ -63,19 +63,12 @@ def read_weights(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
     Raises:
         ResultsError: If a table is missing or damaged.
     """
+    columns = ["technique", "seed", "layer", "weight"]
     for run in runs.values():
-        if not run.has("layers"):
-            raise ResultsError(
-                f"{str(run.path / 'layers.parquet')!r} is missing; move its folder away, or "
-                "compute it again with `memloc run`"
-            )
-    weights = read_tables(runs, "layers", ["technique", "seed", "layer", "weight"])
-    place = ["run", "technique", "seed", "layer"]
-    repeated = weights[weights.duplicated(place)]
-    if len(repeated):
-        folder = list(runs.values())[repeated["run"].iloc[0]].path
-        raise damaged(folder / "layers.parquet", "a layer has more than one weight")
-    return weights.sort_values(place, kind="stable", ignore_index=True)
+        if run.need("layers", columns).duplicated(columns[:3]).any():
+            raise damaged(run.path / "layers.parquet", "a layer has more than one weight")
+    weights = read_tables(runs, "layers", columns)
+    return weights.sort_values(["run", *columns[:3]], kind="stable", ignore_index=True)
 
 
 def centres_of(weights: pd.DataFrame) -> pd.DataFrame:
@@ -111,7 +104,7 @@ class Grid:
     """
 
     folder: Path
-    found: Found
+    found: tuple[RunFolder, ...]
     groups: tuple[Group, ...]
     chosen: int
 
@@ -120,10 +113,15 @@ class Grid:
         """The runs that are compared."""
         return self.groups[self.chosen - 1]
 
-    @property
-    def controls(self) -> tuple[RunFolder, ...]:
-        """Results of `memloc control` in the same folder."""
-        return self.found.controls
+    @cached_property
+    def control(self) -> dict[str, pd.DataFrame]:
+        """Tables of the control benchmarks in the same folder; empty if there are none."""
+        return read_controls(self.found)
+
+    @cached_property
+    def twins(self) -> dict[Name, RunFolder]:
+        """The same tasks and models with two classes, or with all of them if these have two."""
+        return twins_of(self.group, self.groups)
 
     @property
     def models(self) -> list[str]:
@@ -238,23 +236,24 @@ class Grid:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about the choice of runs, in sentences."""
-        notes = describe_groups(self.groups, self.chosen)
+        notes = self._notes_on_groups()
         if self.part:
             notes.append(f"Only the {self.part} of layers were looked at.")
-        parts = [control for control in self.controls if not control.whole_layers]
+        finished = [one for one in self.found if one.summary]
         reasons = {
             "as another run of the same task and model has more techniques, seeds or scores, or is "
             "newer": sorted(self.group.left_out, key=lambda run: run.path.name),
-            "as `memloc localise` knows no task or training": self.found.localised,
-            "as they are not of whole layers": parts,
-            "as they are not results of `memloc run`": self.found.others,
-            "as they are not finished": self.found.unfinished,
+            "as they are not of whole layers": parts_of_layers(finished),
+            "as they are not results of `memloc run`": [
+                one for one in finished if one.kind not in ("run", "control")
+            ],
+            "as they are not finished": [one for one in self.found if not one.summary],
         }
         for reason, folders in reasons.items():
             if folders:
                 names = ", ".join(folder.path.name for folder in folders)
                 notes.append(f"Left out, {reason}: {names}.")
-        differing = ", ".join(other_sections(self.group.runs.values()))
+        differing = ", ".join(other_differences(self.group.runs.values()))
         if differing:
             notes.append(f"The runs differ in {differing}; scores may not be comparable.")
         weak = self.runs[self.runs["memorised_share"] < MEMORISED]
@@ -262,6 +261,25 @@ class Grid:
             names = ", ".join(weak["task"] + " " + weak["model"])
             notes.append(f"Less than {MEMORISED:.0%} of the noisy labels were memorised: {names}.")
         return tuple(notes)
+
+    def _notes_on_groups(self) -> list[str]:
+        """Which group is used, and how the others differ from it."""
+        if len(self.groups) == 1:
+            return []
+        used = self.group
+        words = [
+            f"The runs have different settings; group {self.chosen} of {len(self.groups)} is used "
+            f"({counted(len(used.runs), 'run')}); others can be chosen by number."
+        ]
+        pairs = {name: run for name, run in self.twins.items() if name in used.runs}
+        several = [r for n, r in pairs.items() if max(r.n_classes, used.runs[n].n_classes) > 2]
+        for number, group in enumerate(self.groups, start=1):
+            if group is not used:
+                differences = "; ".join(group.differences(used)) or "other models"
+                if any(run in several for run in group.runs.values()):
+                    differences += "; compared with the runs used, task by task"
+                words.append(f"Group {number} ({counted(len(group.runs), 'run')}): {differences}.")
+        return words
 
 
 def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -278,9 +296,52 @@ def read_grid(folder: Path, number: int | None = None) -> Grid:
     Raises:
         ResultsError: If there is no finished run or no such group, or a file is damaged.
     """
-    found = find_runs(folder)
-    groups = group_runs(found.runs)
-    return Grid(folder, found, tuple(groups), choose_group(groups, number))
+    found = look_through(folder)
+    groups = tuple(group_runs(need_results(found, folder, "run")))
+    if number is not None and not 1 <= number <= len(groups):
+        there = "is only group 1" if len(groups) == 1 else f"are groups 1 to {len(groups)}"
+        raise ResultsError(
+            "it does not exist", setting="group", value=number, remedy=f"there {there}"
+        )
+    return Grid(folder, found, groups, number or 1)
+
+
+def parts_of_layers(results: Iterable[RunFolder]) -> list[RunFolder]:
+    """Control benchmarks whose techniques looked at parts of layers, unlike those of the paper."""
+    controls = [one for one in results if one.kind == "control"]
+    return [one for one in controls if unit_of(one.settings["control"]) != "layer"]
+
+
+def read_controls(results: Iterable[RunFolder]) -> dict[str, pd.DataFrame]:
+    """All finished control benchmarks together: `accuracy`, and the tables of techniques.
+
+    What was computed twice counts once, as the newest has it. Benchmarks of parts of layers are
+    passed over: their scores are not of the same techniques.
+
+    Raises:
+        ResultsError: If a table is damaged or missing.
+    """
+    controls = [one for one in results if one.kind == "control" and one.summary]
+    whole = [one for one in controls if one not in parts_of_layers(controls)]
+    own = [table for technique in classes().values() for table in technique.tables]
+    found = {}
+    for schema in (ACCURACY, *(table for table in own if "control" in table.of)):
+        parts = []
+        for one in sorted(whole, key=lambda folder: folder.written, reverse=True):
+            read = one.need if schema == ACCURACY else one.table
+            table = read(schema.name)
+            held_back = one.summary.get("held_back")
+            # Tasks that were held back chose the settings of techniques, so they do not score them.
+            if table is not None and held_back and schema.of == ("control",):
+                chosen = table["task"].isin(held_back)
+                table = table[~chosen if schema == ACCURACY else chosen]
+            if table is not None and len(table):
+                parts.append(table)
+        if parts:
+            joined = pd.concat(parts, ignore_index=True)
+            place = joined.columns[joined.dtypes != "float64"].tolist()
+            found[schema.name] = joined.drop_duplicates(place, ignore_index=True)
+    return found
 
 
 def grid_title(grid: Grid) -> str:

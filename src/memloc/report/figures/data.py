@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from memloc.report.figures.looks import Look, model_looks, only, task_looks, technique_looks
-from memloc.results.agreement import compare_twins
-from memloc.results.control import read_controls
-from memloc.results.folders import RunFolder, find_runs, look_through
-from memloc.results.grid import Grid, read_grid, read_tables
+from memloc.results.folders import RunFolder, find_results
+from memloc.results.grid import Grid, read_controls, read_grid, read_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,13 +54,11 @@ class FigureData:
         folder: Where they were found.
         grid: The runs that are compared; None if there are only control experiments.
         control: Tables of `memloc control`, by name; empty if there are none.
-        twins: Tasks with all classes and with two, as `Binarised.points`; None if there are none.
     """
 
     folder: Path
     grid: Grid | None
     control: Mapping[str, pd.DataFrame]
-    twins: pd.DataFrame | None = None
     _tables: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     @property
@@ -161,14 +157,6 @@ def read_figure_data(folder: Path, group: int | None = None) -> FigureData:
     Raises:
         ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
     """
-    found = look_through(folder)
-    if not found.runs and not found.controls:
-        find_runs(folder)  # complains
-    grid = read_grid(folder, group) if found.runs else None
-    twins = None if grid is None else compare_twins(grid.groups, grid.chosen)
-    return FigureData(
-        folder,
-        grid,
-        read_controls(found.controls),
-        None if twins is None else twins.points,
-    )
+    found = find_results(folder, "run", "control")
+    grid = read_grid(folder, group) if any(one.trained for one in found) else None
+    return FigureData(folder, grid, read_controls(found))

@@ -11,9 +11,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import RESAMPLES
-from memloc.results.agreement import Binarised
+from memloc.paper.binarised import Binarised, compare_twins
+from memloc.results.grid import read_grid
 from tests.oracles.correlation import bootstrap, bootstrap_mean
-from tests.result_folders import compare_binarised, straight, write_run, write_twins
+from tests.result_folders import straight, write_run, write_twins
 
 TASKS = ("sst5", "emotion", "implicithate", "trec", "reuters")
 
@@ -24,15 +25,13 @@ def crossing(*layers: int | None) -> dict[str, Any]:
 
 
 def compared(runs: Path, number: int | None = None) -> Binarised:
-    found = compare_binarised(runs, number)
+    found = compare_twins(read_grid(runs, number))
     assert found is not None
     return found
 
 
-def row_of(found: Binarised, quantity: str, scope: str = "all models") -> pd.Series:
-    table = found.comparison
-    (row,) = [row for _, row in table.iterrows() if (row.quantity, row.scope) == (quantity, scope)]
-    return row
+def row_of(found: Binarised, quantity: str) -> pd.Series:
+    return found.comparison.set_index("quantity").loc[quantity]
 
 
 def test_a_pair_is_a_row_per_quantity_and_seed_in_layers(tmp_path: Path) -> None:
@@ -51,8 +50,8 @@ def test_a_pair_is_a_row_per_quantity_and_seed_in_layers(tmp_path: Path) -> None
         "multi": pytest.approx([0.45 * 12 + 0.5, 7, 3]),
         "binary": pytest.approx([0.40 * 12 + 0.5, 6, 4]),
     }
-    assert found.comparison["shift"].tolist() == pytest.approx([-0.6, -1, 1])
-    assert found.comparison["depth_absolute"].tolist() == pytest.approx([0.05, 1 / 12, 1 / 12])
+    assert found.points["shift"].tolist() == pytest.approx([-0.6, -1, 1])
+    assert found.comparison["absolute"].tolist() == pytest.approx([0.05, 1 / 12, 1 / 12])
     assert found.notes == ()
 
 
@@ -85,29 +84,14 @@ def test_correlation_and_shifts_are_those_computed_by_hand(
         shifts.append(np.mean(differences) / layers)
         absolute.append(np.mean([abs(difference) for difference in differences]) / layers)
     row = row_of(compared(tmp_path), "crossing")
-    assert (row["n"], row["tasks"], row["missing"]) == (len(written), len(TASKS), 0)
+    assert (row["n"], row["units"], row["missing"]) == (len(written), len(TASKS), 0)
     assert row["spearman"] == pytest.approx(spearmanr(multi, binary).statistic)
     slow = bootstrap(np.array(multi), np.array(binary), tasks, RESAMPLES)["spearman"]
     assert row[["spearman_low", "spearman_high"]].tolist() == pytest.approx(slow, abs=1e-9)
-    for name, values in (("depth_shift", shifts), ("depth_absolute", absolute)):
+    for name, values in (("shift", shifts), ("absolute", absolute)):
         assert row[name] == pytest.approx(np.mean(values))
         ends = bootstrap_mean(np.array(values), tasks, RESAMPLES)
         assert row[[f"{name}_low", f"{name}_high"]].tolist() == pytest.approx(ends, abs=1e-9)
-
-
-def test_models_of_different_depth_are_put_together_by_relative_depth_alone(tmp_path: Path) -> None:
-    for task in TASKS:
-        write_twins(tmp_path, task, "six", 6, crossing(4), crossing(3))
-        write_twins(tmp_path, task, "twelve", 12, crossing(8), crossing(5))
-    found = compared(tmp_path)
-    together = row_of(found, "crossing")
-    assert together["depth_shift"] == pytest.approx(-(1 / 6 + 3 / 12) / 2)
-    assert together[["shift", "shift_low", "absolute", "absolute_high"]].isna().all()
-    assert pd.isna(together["layers"])
-    for scope, layers, shift in (("6 layers", 6, -1), ("12 layers", 12, -3)):
-        row = row_of(found, "crossing", scope)
-        assert (row["layers"], row["n"], row["shift"]) == (layers, 5, shift)
-        assert (row["shift_low"], row["absolute_high"]) == (shift, -shift)
 
 
 def test_only_seeds_that_both_runs_have_are_compared(tmp_path: Path) -> None:
@@ -117,19 +101,16 @@ def test_only_seeds_that_both_runs_have_are_compared(tmp_path: Path) -> None:
     found = compared(tmp_path)
     rows = found.pairs[found.pairs["quantity"] == "crossing"]
     assert rows[["seed", "multi", "binary"]].to_numpy().tolist() == [[1, 5, 4], [3, 6, 4]]
-    assert row_of(found, "crossing")["shift"] == pytest.approx(-1.5)
+    assert row_of(found, "crossing")["shift"] == pytest.approx(-1.5 / 12)
     assert found.notes == ()
 
 
-def test_runs_without_a_common_seed_are_compared_by_their_means(tmp_path: Path) -> None:
-    multi = {"seeds": (1, 2), **crossing(5, 6)}
-    binary = {"seeds": (3, 4), **crossing(4, None)}
-    write_twins(tmp_path, layers=12, multi=multi, binary=binary)
+def test_runs_without_a_common_seed_are_named_and_not_compared(tmp_path: Path) -> None:
+    write_twins(tmp_path, "alike")
+    write_twins(tmp_path, "topics", multi={"seeds": (1, 2)}, binary={"seeds": (3, 4)})
     found = compared(tmp_path)
-    (row,) = found.pairs[found.pairs["quantity"] == "crossing"].to_dict("records")
-    assert pd.isna(row["seed"])
-    assert (row["multi"], row["binary"]) == (5.5, 4)
-    assert found.notes == ("Means over seeds, as none is in both runs: topics minilm.",)
+    assert set(found.pairs["task"]) == {"alike"}
+    assert found.notes == ("Not compared, as no seed is in both runs: topics minilm.",)
 
 
 def test_an_event_that_never_happens_is_missing_and_never_a_number(tmp_path: Path) -> None:
@@ -141,7 +122,7 @@ def test_an_event_that_never_happens_is_missing_and_never_a_number(tmp_path: Pat
     assert rows.loc["a", "multi"] == 4
     assert rows["binary"].isna().tolist() == [True, True, False]
     row = row_of(found, "crossing")
-    assert (row["n"], row["tasks"], row["missing"], row["shift"]) == (1, 1, 2, -2)
+    assert (row["n"], row["units"], row["missing"], row["shift"]) == (1, 1, 2, -2 / 6)
     assert "initiation" not in set(found.comparison["quantity"])  # nobody looked for it
 
 
@@ -155,7 +136,7 @@ def test_a_seed_of_which_one_side_is_missing_counts_on_neither_side(tmp_path: Pa
 
 def test_tasks_with_two_classes_anyway_are_no_pairs(tmp_path: Path) -> None:
     write_twins(tmp_path, "reviews", classes=2)
-    assert compare_binarised(tmp_path) is None
+    assert compare_twins(read_grid(tmp_path)) is None
     write_twins(tmp_path, "topics", classes=3)
     assert set(compared(tmp_path).pairs["task"]) == {"topics"}
     assert compared(tmp_path).notes == ()
