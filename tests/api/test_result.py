@@ -42,7 +42,7 @@ def test_a_result_without_windows_has_empty_tables_of_them(trained: Setup) -> No
     found = memloc.localise(**trained.both, techniques=UNDIVIDED, explain=False)
     assert len(found.windows) == len(found.examples) == 0
     assert "noisy_error" in found.windows
-    with pytest.raises(MemlocError, match="no technique changed windows of layers"):
+    with pytest.raises(MemlocError, match="no run has changed windows of layers"):
         found.plot.heatmap()
     with pytest.raises(MemlocError, match="compute again with explain=True"):
         found.plot.centroids()
@@ -69,18 +69,17 @@ def test_figures_are_those_of_matplotlib(result: Result, tmp_path: Path) -> None
         result.plot.layers(),
         result.plot.layers("swapping", "probing"),
         result.plot.centroids(),
+        result.plot.figure("fig5"),
     ):
         assert isinstance(figure, Figure)
         figure.savefig(tmp_path / "figure.pdf")
         assert figure._repr_png_().startswith(b"\x89PNG")
-    assert [panel.get_title() for panel in result.plot.heatmap().axes[:2]] == [
-        "swapping",
-        "retraining",
-    ]
+    labels = [panel.get_ylabel() for panel in result.plot.heatmap().axes[:2]]
+    assert labels == ["swapping\nwindow size", "retraining\nwindow size"]
     with pytest.raises(MemlocError, match="there is nothing to draw of 'probing'; choose one of"):
         result.plot.heatmap("probing")
-    with pytest.raises(MemlocError, match="'fig5' compares runs, and here models were given"):
-        result.plot.figure("fig5")
+    with pytest.raises(MemlocError, match="this is a table; write it with `memloc figures`"):
+        result.plot.figure("table1")
     for wrong in ("fig99", 99):
         with pytest.raises(MemlocError, match=rf"^there is no figure '{wrong}'; "):
             result.plot.figure(wrong)
@@ -161,7 +160,7 @@ def test_results_of_all_commands_are_read(tmp_path: Path) -> None:
     assert set(run.layers["seed"]) == {1, 2}
     assert isinstance(run.plot.figure("fig5"), Figure)
     assert isinstance(run.plot.layers(), Figure)
-    with pytest.raises(MemlocError, match="'fig2' cannot be drawn: "):
+    with pytest.raises(MemlocError, match="this cannot be drawn: "):
         run.plot.figure("fig2")
     assert memloc.load(write_localised(tmp_path)).layers["layer"].max() == 6
     control = memloc.load(write_control(tmp_path, {"swapping": [True] * 6}))

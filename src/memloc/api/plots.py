@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
-import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from memloc.api.result import Result
 from memloc.errors import MemlocError, nearest
-from memloc.report.figures.data import CannotDraw, PrintedTable, read_figure_data
-from memloc.report.figures.looks import technique_looks
-from memloc.report.figures.panels import (
-    SINGLE,
-    colour_bar,
-    handles,
-    layer_axis,
-    memloc_style,
-    panel_grid,
-    rendered,
-)
-from memloc.report.figures.registry import choose_figures
-from memloc.report.figures.results import (
-    curve_style,
-    draw_curve,
-    draw_matrix,
-    draw_way,
-    way_legend,
-    way_limits,
-)
+from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
+from memloc.report.figures.panels import memloc_style, rendered
+from memloc.report.figures.registry import Draw, choose_figures
+from memloc.report.figures.results import draw_centroids, draw_heat_maps, draw_profiles
+from memloc.results.control import read_controls
+from memloc.results.folders import Found, RunFolder
+from memloc.results.grid import Grid
+from memloc.results.groups import Group
 from memloc.techniques.base import NO_OLD_CLASS
-
-T = TypeVar("T")
 
 
 class Shown(Figure):
@@ -59,27 +42,9 @@ class Plots:
             MemlocError: If no technique changed windows of layers.
         """
         self.result.check_models("a heat map")
-        found = {
-            name: np.array(values["error_by_size_and_layer"], dtype=float)
-            for name, values in self.result.summary["techniques"].items()
-            if "error_by_size_and_layer" in values
-        }
-        if not found:
-            raise MemlocError("there is no heat map, as no technique changed windows of layers")
-        chosen = found if technique is None else {technique: _pick(found, technique)}
-        with memloc_style():
-            images = []
-            figure, panels = panel_grid(
-                [list(chosen)],
-                lambda panel, name: images.append(draw_matrix(panel, chosen[name])),
-                SINGLE * 0.85,
-                title=str,
-                x="layer",
-                y=lambda _: "window size",
-                width=SINGLE * len(chosen),
-            )
-            colour_bar(figure, images[-1], panels, "memorisation error (relative)")
-            return _shown(figure)
+        found = self.result.summary["techniques"]
+        changed = [name for name, values in found.items() if "error_by_size_and_layer" in values]
+        return self._draw(draw_heat_maps, _chosen([technique] if technique else [], changed))
 
     def layers(self, *techniques: str) -> Shown:
         """Layer weights, each technique divided by its sum; bands: one deviation over seeds.
@@ -88,26 +53,7 @@ class Plots:
             MemlocError: If a technique has no result.
         """
         self.result.check_models("layer weights of one model")
-        weights = self.result.layers
-        if "seed" not in weights.columns:
-            weights = weights.assign(seed=0)
-        total = weights.groupby(["technique", "seed"])["weight"].transform("sum")
-        weights = weights.assign(weight=weights["weight"] / total.where(total > 0))
-        known = {name: weights[weights["technique"] == name] for name in self.result.techniques}
-        chosen = {name: _pick(known, name) for name in techniques or known}
-        looks, n_layers = technique_looks(known), int(weights["layer"].max())
-        with memloc_style():
-
-            def draw(panel: Axes, _: str) -> None:
-                for name, rows in chosen.items():
-                    draw_curve(panel, rows, "weight", curve_style(looks[name], n_layers))
-                layer_axis(panel, n_layers)
-                panel.set_ylim(bottom=0)
-
-            legend = handles((looks[name] for name in chosen), line=True)
-            y = "share of weight"
-            figure, _ = panel_grid([[y]], draw, 1.9, x="layer", y=str, legend=legend)
-            return _shown(figure)
+        return self._draw(draw_profiles, _chosen(techniques, self.result.techniques))
 
     def centroids(self) -> Shown:
         """Noisy examples on their way from the old class to the new one (Figure 10).
@@ -120,52 +66,57 @@ class Plots:
             left_out += [NO_OLD_CLASS] if self.result.suspected else []
             why = f", as {left_out[0]}" if left_out else "; compute again with explain=True"
             raise MemlocError(f"examples were not followed through the layers{why}")
-        rows, events = self.result.table("centroids"), self.result.table("events")
-        with memloc_style():
-            own = events[(events["model"] == "memorised") & events["layer"].notna()]
-            means = own.groupby("event")["layer"].mean()
-            when = {str(event): float(layer) for event, layer in means.items()}
-
-            def draw(panel: Axes, _: str) -> None:
-                draw_way(panel, rows[rows["model"] == "memorised"], when)
-                layer_axis(panel, int(rows["layer"].max()))
-
-            legend = way_legend(events=True)
-            figure, panels = panel_grid([["position"]], draw, 1.9, x="layer", y=str, legend=legend)
-            way_limits(panels)
-            return _shown(figure)
+        return self._draw(draw_centroids)
 
     def figure(self, name: str) -> Shown:
         """A figure of the paper by its name in `memloc figures`, such as 'fig5'.
-
-        They are of runs, not of models that were given.
 
         Raises:
             MemlocError: If there is none, or if it needs what this result does not have.
         """
         (entry,) = choose_figures([str(name)])
-        if "memorised" in self.result.settings:
-            raise MemlocError(
-                f"{name!r} compares runs, and here models were given; use heatmap(), layers() or "
-                "centroids()"
-            )
-        with memloc_style(), tempfile.TemporaryDirectory() as aside:
+        return self._draw(entry.draw)
+
+    def _draw(self, draw: Draw, techniques: Collection[str] | None = None) -> Shown:
+        """Draw a figure of many runs of this one alone, perhaps of some techniques only."""
+        with memloc_style():
             try:
-                drawn = entry.draw(read_figure_data(self.result.save(Path(aside) / "result")))
+                drawn = draw(_figure_data(self.result, techniques))
             except CannotDraw as reason:
-                raise MemlocError(f"{name!r} cannot be drawn: {reason}") from None
-            if isinstance(drawn, PrintedTable):
-                raise MemlocError(f"{name!r} is a table; write it with `memloc figures`")
-            return _shown(drawn[0].figure)
+                raise MemlocError(f"this cannot be drawn: {reason}") from None
+        if isinstance(drawn, PrintedTable):
+            raise MemlocError("this is a table; write it with `memloc figures`")
+        figure = drawn[0].figure
+        figure.__class__ = Shown
+        assert isinstance(figure, Shown)
+        return figure
 
 
-def _pick(found: dict[str, T], name: str) -> T:
-    if name not in found:
-        raise MemlocError(f"there is nothing to draw of {name!r}", remedy=nearest(name, found))
-    return found[name]
+def _chosen(names: Collection[str], known: Collection[str]) -> Collection[str]:
+    for name in names:
+        if name not in known:
+            raise MemlocError(f"there is nothing to draw of {name!r}", remedy=nearest(name, known))
+    return names or known
 
 
-def _shown(figure: Figure) -> Shown:
-    figure.__class__ = Shown
-    assert isinstance(figure, Shown)
-    return figure
+def _figure_data(result: Result, techniques: Collection[str] | None) -> FigureData:
+    """A result as one that figures are drawn from; with given models, as a run of one seed."""
+    folder = result.folder or Path("result")
+    if result.of_control:
+        of_control = RunFolder(
+            folder, result.settings, result.summary, result.written, result.tables
+        )
+        return FigureData(folder, None, read_controls([of_control]))
+    name = str(result.summary.get("task") or "data"), str(result.summary["model"])
+    settings, tables, summary = result.settings, result.tables, result.summary
+    if "memorised" in settings:
+        settings = {"data": {"task": name[0]}, "seeds": [1]}
+        tables = {key: table.assign(seed=1) for key, table in tables.items()}
+    if techniques is not None:
+        layers = tables["layers"]
+        tables = {**tables, "layers": layers[layers["technique"].isin(list(techniques))]}
+        found = {one: of_it for one, of_it in summary["techniques"].items() if one in techniques}
+        summary = {**summary, "techniques": found}
+    run = RunFolder(folder, settings, summary, result.written, tables)
+    group = Group({name: run}, (), {}, {})
+    return FigureData(folder, Grid(folder, Found((run,)), (group,), 1), {})
