@@ -14,9 +14,8 @@ from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
 from memloc.report.figures.panels import memloc_style, rendered
 from memloc.report.figures.registry import Draw, choose_figures
 from memloc.report.figures.results import draw_centroids, draw_heat_maps, draw_profiles
-from memloc.results.control import read_controls
-from memloc.results.folders import Found, RunFolder
-from memloc.results.grid import Grid
+from memloc.results.folders import RunFolder
+from memloc.results.grid import Grid, read_controls
 from memloc.results.groups import Group
 from memloc.techniques.base import NO_OLD_CLASS
 
@@ -118,5 +117,5 @@ def _figure_data(result: Result, techniques: Collection[str] | None) -> FigureDa
         found = {one: of_it for one, of_it in summary["techniques"].items() if one in techniques}
         summary = {**summary, "techniques": found}
     run = RunFolder(folder, settings, summary, result.written, tables)
-    group = Group({name: run}, (), {}, {})
-    return FigureData(folder, Grid(folder, Found((run,)), (group,), 1), {})
+    group = Group({name: run}, (), {})
+    return FigureData(folder, Grid(folder, (run,), (group,), 1), {})
