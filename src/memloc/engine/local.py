@@ -122,10 +122,12 @@ class LocalExecutor(Executor):
         with contextlib.suppress(OSError, ValueError):  # it has died, perhaps in mid-sentence
             for line in worker.stdout:
                 key, news = json.loads(line)
-                if key is None:
+                tell(jobs[key], news)
+                if isinstance(news, dict):
+                    del jobs[key]
+                if not jobs:
                     self.idle.append(worker)
                     return
-                tell(jobs[key], news)
         self.processes.pop(worker, None)
         code = worker.wait()
         memory = ", perhaps for lack of memory; if so, use fewer workers"
@@ -160,18 +162,14 @@ def work(root: str) -> None:
     threading.Thread(target=listen, daemon=True).start()
     store, last = Store(Path(root)), 0.0
 
-    def send(key: str | None, news: float | Reply | None) -> None:
-        print(json.dumps([key, news]), file=answers, flush=True)
-
     def tell(job: Job, news: float | Reply) -> None:
         nonlocal last
         if isinstance(news, dict) or news == 0 or time.monotonic() - last > REPORT_EVERY:
             last = time.monotonic()
-            send(job.key, news)
+            print(json.dumps([job.key, news]), file=answers, flush=True)
 
     while True:
         work_through(jobs_from_text(bundles.get()), store, tell)
-        send(None, None)
 
 
 # --- CUDA, MPS or the CPU -------------------------------------------------------------------------

@@ -8,7 +8,6 @@ finished or are under way. Every message costs the same however many jobs there 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections import Counter, defaultdict
@@ -40,8 +39,6 @@ ESTIMATE_AFTER = 10.0
 """Seconds before which nothing is said about the time left."""
 LEAST_FRACTION = 0.02
 """Of a job, before its speed says something."""
-MEMORY = 60.0
-"""Seconds over which the number of jobs at once is averaged."""
 TOLD_FAILURES = 5
 """Failures for one and the same reason that are told one by one."""
 NAMED = ("snapshots", "technique", "role", "state")
@@ -160,9 +157,8 @@ class Progress:
         self.todo: defaultdict[Setup, float] = defaultdict(float)
         """Cost of what runs and waits."""
         self.rates = Rates()
-        self.changed = self.began
-        self.busy = self.weight = 0.0
-        """Average number of jobs at once: a sum that forgets, and that of its weights."""
+        self.at_once = 1
+        """Jobs that ran when one last began, and so probably will until none are left to begin."""
 
     @contextlib.contextmanager
     def also(self, *views: View) -> Iterator[None]:
@@ -184,7 +180,7 @@ class Progress:
         """
         with self.lock:
             if not self.states:
-                self.began = self.changed = self.now()
+                self.began = self.now()
             for state, those in (("done", finished), ("waiting", jobs)):
                 for job in those:
                     self._becomes(job, state)
@@ -263,7 +259,6 @@ class Progress:
             view.event(self, what, job, one_line(text))
 
     def _becomes(self, job: Job, state: str) -> None:
-        self._average()
         artefact, before = job.artefact, self.states.get(job.artefact)
         counts = self.counts.setdefault(job.kind, Counter())
         if before is None:
@@ -276,16 +271,10 @@ class Progress:
         ran = self.running.pop(artefact, None)
         if state == "running":
             self.running[artefact] = Running(job, self.now())
+            self.at_once = len(self.running)
         elif state == "done" and ran is not None:
             self.rates.learn(self.setups[artefact], job.cost, self.now() - ran.since)
         self.todo[self.setups[artefact]] += ((state in TODO) - (before in TODO)) * job.cost
-
-    def _average(self) -> None:
-        """Keep the average number of jobs at once up to date."""
-        kept = math.exp((self.changed - self.now()) / MEMORY)
-        self.busy = kept * self.busy + (1 - kept) * len(self.running)
-        self.weight = kept * self.weight + 1 - kept
-        self.changed = self.now()
 
     # --- what views read ---
 
@@ -308,10 +297,9 @@ class Progress:
         return min(1.0, max(0.0, 1 - todo / self.cost)) if self.cost else 1.0
 
     def left(self) -> float | None:
-        """Seconds left, with as many jobs at once as of late; None as long as nobody can know."""
+        """Seconds left, with as many jobs at once as now; None as long as nobody can know."""
         rates = Rates()
         with self.lock:
-            self._average()
             rates.sums |= self.rates.sums
             todo = self.todo.copy()
             for one in self.running.values():
@@ -319,7 +307,7 @@ class Progress:
                 todo[setup] -= done
                 if one.fraction > LEAST_FRACTION:
                     rates.learn(setup, done, self.now() - one.since)
-            at_once = max(1.0, self.busy / self.weight if self.weight else 0.0)
+            at_once = self.at_once if self.sums["waiting"] else max(1, len(self.running))
         if self.elapsed < ESTIMATE_AFTER or not rates.sums:
             return None
         return sum(cost * rates.of(setup) for setup, cost in todo.items() if cost > 0) / at_once
