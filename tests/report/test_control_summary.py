@@ -9,7 +9,7 @@ import pytest
 
 from memloc.analysis.control import accuracy_table
 from memloc.config import Unit
-from memloc.results.control import summarise_control
+from memloc.results.summary import summarise_control
 from memloc.tables import CELL
 
 RIGHT, WRONG = [1.0, 0.9, 0.1, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.1, 0.9, 1.0]

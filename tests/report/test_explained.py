@@ -15,8 +15,8 @@ from memloc.analysis.centroids import (
     summary_table,
 )
 from memloc.report.terminal import show_explanation
-from memloc.results.narrative import explain_words
 from memloc.results.summary import summarise_explanation
+from memloc.techniques.centroids import Centroids
 
 
 def tables(*seeds: dict[str, list[float]]) -> dict[str, pd.DataFrame]:
@@ -50,7 +50,7 @@ GRADUAL = {
 
 
 def words(found: dict[str, pd.DataFrame]) -> str:
-    return " ".join(explain_words({"explanation": summarise_explanation(found)}))
+    return " ".join(Centroids.sentences(summarise_explanation(found)))
 
 
 def test_words_say_where_examples_cross_and_which_half_prevents_it() -> None:

@@ -11,7 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from memloc.results.narrative import SWAPPED, facts, part_of, undone_by_all
+from memloc.models.names import SWAPPED_HALVES
+from memloc.results.narrative import facts, part_of, undone_by_all
 from memloc.techniques import at_checkpoints
 from memloc.text import counted, duration, percent
 
@@ -286,7 +287,9 @@ def _event(found: dict[str, Any]) -> str:
 def _positions(centroids: dict[str, Any]) -> Table:
     """Per layer: where flipped examples are, between the new class (0) and the old one (1)."""
     own = centroids["memorised"]
-    swapped = {model: name for model, name in SWAPPED.items() if model in centroids}
+    swapped = {
+        model: model.removesuffix("_swapped") for model in SWAPPED_HALVES if model in centroids
+    }
     rows: list[tuple[str | Text, ...]] = []
     for layer, mean in enumerate(own["noisy"]["mean"]):
         classes = [

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from memloc.analysis.centroids import HALFWAY
 from memloc.analysis.correlation import FEWEST, agreeing_group
 from memloc.analysis.over_time import MOVED
 from memloc.analysis.windows import ENOUGH, lost
@@ -15,12 +14,12 @@ from memloc.tables import MEMORISED
 from memloc.techniques import installed
 from memloc.text import listed, percent
 
-SWAPPED = {"bottom_swapped": "bottom", "top_swapped": "top"}
-"""Models with half of their layers swapped, by the half."""
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
 NO_FIT = "parts of two models need not fit each other, so compare with whole layers"
 """Why parts may lose clean labels."""
+NEARLY_ALWAYS = 0.9
+HOW_OFTEN = ("nearly always", "more often than chance", "no more often than chance")
 FEW = 20
 """Fewer noisy examples than this make coarse numbers."""
 
@@ -272,59 +271,6 @@ def _clean(name: str, summary: dict[str, Any], result: dict[str, Any]) -> list[s
     return [f"{name.capitalize()} {what} more than memorisation; {remedy}."]
 
 
-def explain_words(summary: dict[str, Any]) -> list[str]:
-    """Plain sentences: when flipped examples change sides, what prevents it, one layer or many."""
-    found = summary["explanation"]
-    if "centroids" not in found:
-        return []
-    examples = _example_words(found["examples"])
-    return [_crossing_words(found), *([examples] if examples else [])]
-
-
-def _crossing_words(found: dict[str, Any]) -> str:
-    events, centroids = found["events"]["memorised"], found["centroids"]
-    crosses, apart = _layer(events["crossing"]), _layer(events["initiation"])
-    how = "come nearer to their new class than to the old one"
-    first = f"Flipped examples {how} in {crosses}" if crosses else f"Flipped examples never {how}"
-    first += f"; classes are apart from {apart} on." if apart else "; classes never come apart."
-    ends = {model: of["noisy"]["mean"][-1] for model, of in centroids.items()}
-    known = {half: ends[model] for model, half in SWAPPED.items() if ends.get(model) is not None}
-    if not crosses or not known or ends["memorised"] is None:
-        return first
-    if ends["memorised"] >= HALFWAY:
-        return f"{first} But they do not stay there."
-    stops = [half for half, end in known.items() if end >= HALFWAY]
-    others = [half for half in known if half not in stops]
-    if not others:
-        return f"{first} Swapping either half of the layers prevents it."
-    if not stops:
-        return f"{first} Swapping half of the layers, bottom or top, does not prevent it."
-    return (
-        f"{first} Swapping the {stops[0]} half prevents it, swapping the {others[0]} half does not."
-    )
-
-
-def _example_words(examples: dict[str, Any]) -> str:
-    middle, even = examples["largest_step_quartiles"][1], examples["even_share"]
-    if middle is None or even is None or even == 1:  # a way of one step has no largest one
-        return ""
-    return (
-        f"Single examples: the largest step of a typical one is {middle:.0%} of its way (evenly "
-        f"spread it would be {even:.0%}); {examples['local_share']:.0%} go more than half of it in "
-        "one layer."
-    )
-
-
-def _layer(event: dict[str, Any]) -> str | None:
-    """`layer 4`, or the mean over seeds, as `layer 4.3 (missing in 1 of 3 seeds)`."""
-    if event["layer"] is None:
-        return None
-    words = f"layer {event['layer']:.1f}".removesuffix(".0")
-    if event["missing"]:
-        words += f" (missing in {event['missing']} of {len(event['per_seed'])} seeds)"
-    return words
-
-
 def over_time_words(found: dict[str, Any], n_layers: int) -> list[str]:
     """Plain sentences: when memorisation starts, and whether it moves."""
     end = found["epochs"][-1]["epoch"]
@@ -368,3 +314,43 @@ def _movement_words(name: str, moved: dict[str, Any], n_layers: int) -> str:
     if len(shifts) > 1:
         how_sure = " in all seeds" if same == len(shifts) else f" in {same} of {len(shifts)} seeds"
     return f"{begin}: it moves {way} by {abs(shift):.2f} of {n_layers} layers{how_sure}."
+
+
+def interpret_control(summary: dict[str, Any]) -> str:
+    """Who finds the hidden layers."""
+    found: dict[str, list[str]] = {how: [] for how in HOW_OFTEN}
+    for row in summary["by_technique"]:
+        name, low = row["technique"], row["low"] if row["low"] is not None else row["accuracy"]
+        if row["k"] == 1 and not getattr(installed(name), "by_chance", False):
+            rank = 0 if row["accuracy"] >= NEARLY_ALWAYS else 1 if low > row["chance"] else 2
+            found[HOW_OFTEN[rank]].append(name)
+    parts = [f"{listed(names)} {how}" for how, names in found.items() if names]
+    if not parts:
+        return ""
+    first = next(names for names in found.values() if names)
+    point = f"{listed(first)} point{'s' if len(first) == 1 else ''} to a hidden layer"
+    text = "; ".join([parts[0].replace(listed(first), point, 1), *parts[1:]])
+    return text[0].upper() + text[1:] + "."
+
+
+def control_caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]:
+    """What keeps the scores of a control benchmark from meaning what they seem to mean."""
+    found = []
+    weak = summary["trainings"]["not_learned"]
+    if weak:
+        lowest = min(weak, key=lambda row: row["accuracy"])
+        found.append(
+            f"{len(weak)} of {summary['trainings']['trained']} trainings did not get above "
+            f"{about['learned_at']:g} accuracy on their labels (lowest: {lowest['task']}, "
+            f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
+            "be found. Try more epochs or attempts."
+        )
+    part = PARTS.get(about["unit"])
+    if part:
+        found.append(
+            f"memorisation was hidden in whole layers, but techniques were told to look at their "
+            f"{part} alone."
+        )
+    if summary["control_models"] < 4:
+        found.append("fewer than 4 control models: no intervals, and chance plays a large part.")
+    return found

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 import memloc
+from memloc.analysis.control import score
 from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.generalisation import validation_scores
 from memloc.analysis.over_time import movement
@@ -20,24 +21,26 @@ from memloc.analysis.windows import (
     lost,
     undone_matrix,
 )
+from memloc.config import DEFAULT_TECHNIQUES
 from memloc.data.task import Task
 from memloc.engine.experiment import Findings
 from memloc.engine.store.store import library_versions
-from memloc.results.control import summarise_control
+from memloc.results.grid import records
 from memloc.results.narrative import (
     agreement,
     caveats,
-    explain_words,
+    control_caveats,
     interpret,
+    interpret_control,
     lead_technique,
     over_time_words,
 )
 from memloc.tables import MEMORISED, NEARLY_ALL, number, numbers
-from memloc.techniques import at_checkpoints, installed, names
+from memloc.techniques import at_checkpoints, classes, installed
 
 SHARES = ("memorised", "in_layers", "clean_accuracy", "validation_accuracy", "clean_error")
-CENTRES = {**{n: f"{n}_m_cog" for n in at_checkpoints()}, "centroids": "crossing"}
-"""The line through the layers that goes with a technique; of centroids, where examples cross."""
+CENTRES = {one.name: one.line() for one in classes().values() if one.at_checkpoints}
+"""The line through the layers that goes with a technique or explanation, over training time."""
 
 
 def summarise(findings: Findings) -> dict[str, Any]:
@@ -95,7 +98,9 @@ def finish(
     summary["agreement"] = {"pairs": compare_profiles(profiles)}
     summary["agreement"]["words"] = agreement(summary)
     summary["explanation"] = {**summarise_explanation(tables), "left_out": list(left_out)}
-    summary["explanation"]["words"] = explain_words(summary)
+    summary["explanation"]["words"] = [
+        sentence for one in classes().values() for sentence in one.sentences(summary["explanation"])
+    ]
     summary["interpretation"] = interpret(summary)
     summary["caveats"] = caveats(summary)
     examples = tables.get("examples", pd.DataFrame({"technique": []}))
@@ -283,8 +288,8 @@ def summarise_explanation(tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
             model: {event: _event(rows) for event, rows in _parts(of, "event")}
             for model, of in _parts(tables["events"], "model")
         }
-    for name in names("explanation"):
-        found |= _own_summary(name, tables)
+    for one in classes().values():
+        found |= _own_summary(one.name, tables) if one.kind == "explanation" else {}
     return found
 
 
@@ -397,3 +402,59 @@ def _movement(table: pd.DataFrame, technique: str) -> dict[str, Any] | None:
 def _mean(values: pd.Series) -> float | None:
     known = values.dropna().astype(float)
     return number(known.mean()) if len(known) else None
+
+
+def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """Everything a reader asks first, as JSON data.
+
+    `about` has held_back, auxiliary, seeds, learned_at and unit, from the settings.
+    """
+    layers, trainings = tables["layers"], tables["trainings"]
+    scored = tables["accuracy"][~tables["accuracy"]["task"].isin(about["held_back"])]
+    models = layers.drop_duplicates("model")[["model", "n_layers"]]
+    techniques = list(dict.fromkeys(layers["technique"]))
+    usual = [name for name in DEFAULT_TECHNIQUES if name in techniques] or techniques
+    cells = layers.drop_duplicates(["model", "task", "hidden", "seed"])
+    summary: dict[str, Any] = {
+        "memloc": memloc.__version__,
+        "models": records(models),
+        "tasks": list(dict.fromkeys(layers["task"])),
+        "held_back": about["held_back"],
+        "auxiliary": about["auxiliary"],
+        "hidden": list(dict.fromkeys(cells["hidden"])),
+        "seeds": about["seeds"],
+        "control_models": len(cells),
+        "chance": float(scored["chance"].mean()) if len(scored) else None,
+        "by_technique": records(score(scored, "technique")),
+        "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
+        "by_model": {"techniques": usual, "scores": records(score(scored, "model", usual))},
+        "trainings": _trainings(trainings, tables["attempts"]),
+        "seconds_of_work": float(tables["costs"]["seconds"].sum()),
+    }
+    held_back = about["held_back"] or summary["tasks"]
+    chosen = {
+        name: table[table["task"].isin(held_back)]
+        for name, table in tables.items()
+        if "task" in table
+    }
+    for name in techniques:
+        known = installed(name)
+        summary |= {} if known is None else known.summarise_benchmark(chosen)
+    summary["interpretation"] = interpret_control(summary)
+    summary["caveats"] = control_caveats(summary, about)
+    return summary
+
+
+def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any]:
+    """How well the main task was learned, and how often training had to be repeated."""
+    main = trainings[trainings["state"] != "frozen"]
+    cell = ["model", "task", "hidden", "seed", "state"]
+    tried = attempts[attempts["state"] != "frozen"].groupby(cell).size()
+    weak = main[~main["learned"].astype(bool)]
+    return {
+        "trained": len(main),
+        "repeated": int((tried > 1).sum()),
+        "lowest_accuracy": float(main["accuracy"].min()),
+        "auxiliary_accuracy": float(trainings["auxiliary_accuracy"].mean()),
+        "not_learned": records(weak[[*cell, "accuracy"]]),
+    }

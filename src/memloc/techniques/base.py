@@ -318,6 +318,19 @@ class Technique:
         return {}
 
     @classmethod
+    def sentences(cls, found: dict[str, Any]) -> list[str]:
+        """What an explanation found in plain words, from what the summary says about all of them.
+
+        See `summarise`; `found["events"]` are the events.
+        """
+        return []
+
+    @classmethod
+    def line(cls) -> str:
+        """The column of the table `checkpoints` with the layer that sums it up at an epoch."""
+        return f"{cls.name}_m_cog"
+
+    @classmethod
     def benchmark(cls, tables: Tables) -> Tables:
         """Further tables of the control benchmark, from its own tables of all control models."""
         return {}
