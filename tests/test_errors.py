@@ -1,29 +1,26 @@
 """Errors are data; the front ends spell them."""
 
 import pickle
+from typing import Any
 
 import pytest
 
 from memloc.errors import DataError, MemlocError, StoreError, nearest
 
 
-def test_an_error_may_be_just_a_sentence() -> None:
-    assert str(MemlocError("the disk is full")) == "the disk is full"
-
-
-def test_an_error_about_a_setting_names_it_and_its_value() -> None:
-    error = MemlocError("there is no such file", setting="data.task", value="a.csv")
-    assert str(error) == "data.task 'a.csv' is not possible: there is no such file"
-
-
-def test_the_remedy_comes_last() -> None:
-    error = MemlocError("it is too small", setting="training.epochs", remedy="use a larger number")
-    assert str(error) == "training.epochs: it is too small; use a larger number"
-
-
-def test_none_is_a_value() -> None:
-    error = MemlocError("it has to be a number", setting="noise", value=None)
-    assert str(error) == "noise None is not possible: it has to be a number"
+@pytest.mark.parametrize(
+    ("parts", "sentence"),
+    [
+        ({}, "it is wrong"),
+        ({"setting": "data.task", "value": "a"}, "data.task 'a' is not possible: it is wrong"),
+        ({"setting": "noise", "value": None}, "noise None is not possible: it is wrong"),
+        ({"setting": "training.epochs", "remedy": "stop"}, "training.epochs: it is wrong; stop"),
+    ],
+)
+def test_an_error_is_a_sentence_on_its_setting_value_and_remedy(
+    parts: dict[str, Any], sentence: str
+) -> None:
+    assert str(MemlocError("it is wrong", **parts)) == sentence
 
 
 def test_a_front_end_spells_the_setting() -> None:

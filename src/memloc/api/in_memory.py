@@ -248,8 +248,7 @@ def as_frame(data: Any, what: str = "data") -> pd.DataFrame:
                 f"such as {what}[{next(iter(columns))!r}]"
             )
     elif isinstance(data, list | tuple) and all(isinstance(row, Mapping) for row in data):
-        names = dict.fromkeys(name for row in data for name in row)
-        columns = {name: [row.get(name) for row in data] for name in names}
+        columns = dict(pd.DataFrame(list(data), dtype=object))
     else:
         raise DataError(
             f"{what} is of type {type(data).__name__}; give a pandas.DataFrame, a datasets.Dataset,"
@@ -339,53 +338,50 @@ def given_examples(
         raise DataError(
             "original_label and suspects both say which labels are wrong; give one of them"
         )
-    flags = _flags(_marks(data, frame, suspects))
+    flags = _flags(data, frame, suspects)
     # A column that happens to have this name does not count then.
     unasked = [c for c in frame.columns if c.lower() == ORIGINAL_LABEL_COLUMN and c not in columns]
     examples = labelled_examples(frame.drop(columns=unasked), "data", *columns, numbers=True)
     return examples.assign(noisy=flags)
 
 
-def _marks(data: Data, frame: pd.DataFrame, suspects: Values) -> list[Any]:
-    """One cell per example.
+FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+"""Files without types have them as texts."""
+
+
+def _flags(data: Data, frame: pd.DataFrame, suspects: Values) -> np.ndarray:
+    """Whether each example is suspected.
 
     Raises:
-        DataError: If they are not there, or are of other rows than those of `data`.
+        DataError: If that is unknown of one, or if they are of other rows than those of `data`.
     """
     if isinstance(suspects, str):
         if suspects not in frame.columns:
             remedy = nearest(suspects, frame.columns)
             raise DataError(f"data has no column {suspects!r}", remedy=remedy)
-        return frame[suspects].tolist()
-    cells = listed(suspects, "suspects")
-    check_lengths({"data": len(frame), "suspects": len(cells)})
-    if (
-        isinstance(data, pd.DataFrame)
-        and isinstance(suspects, pd.Series)
-        and not data.index.equals(suspects.index)
-    ):
-        raise DataError(
-            "suspects has another index than data, and its values would be taken in their order; "
-            "give a column of data, or .to_numpy() if the order is right"
-        )
-    return cells
-
-
-FLAGS = {"true": True, "false": False, "1": True, "0": False}
-"""As files without types have them; 1.0 is True."""
-
-
-def _flags(cells: list[Any]) -> np.ndarray:
-    flags = [FLAGS.get(cell.lower(), cell) if isinstance(cell, str) else cell for cell in cells]
-    for row, flag in enumerate(flags):
-        if flag not in (True, False):
+        cells = frame[suspects].tolist()
+    else:
+        cells = listed(suspects, "suspects")
+        check_lengths({"data": len(frame), "suspects": len(cells)})
+        if (
+            isinstance(data, pd.DataFrame)
+            and isinstance(suspects, pd.Series)
+            and not data.index.equals(suspects.index)
+        ):
             raise DataError(
-                f"suspects is {flag!r:.40} in row {row} (rows count from 0); give True or False for"
-                " every example"
+                "suspects has another index than data, and its values would be taken in their "
+                "order; give a column of data, or .to_numpy() if the order is right"
             )
-    if all(flags) or not any(flags):
+    flags = [FLAGS.get(str(cell).lower()) for cell in cells]
+    if None in flags:
+        row = flags.index(None)
         raise DataError(
-            f"suspects is {bool(flags[0])} for all {len(flags)} examples; mark the labels that may "
-            "be wrong with True, and all others with False"
+            f"suspects is {cells[row]!r:.40} in row {row} (rows count from 0); give True or False "
+            "for every example"
+        )
+    if len(set(flags)) == 1:
+        raise DataError(
+            f"suspects is {flags[0]} for all {len(flags)} examples; mark the labels that may be "
+            "wrong with True, and all others with False"
         )
     return np.array(flags, dtype=bool)

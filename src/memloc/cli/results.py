@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
 from memloc.cli.options import option
 from memloc.cli.output import Json, Open, make_console, open_report, print_json
-from memloc.errors import MemlocError, nearest
+from memloc.config import Settings
+from memloc.errors import MemlocError
 
 Folder = Annotated[
     Path,
@@ -24,7 +26,11 @@ GroupOption = Annotated[
 ]
 
 
-FORMATS = ("pdf", "svg", "png")
+class Drawing(Settings):
+    """Lists that `memloc figures` takes as texts with commas."""
+
+    format: tuple[Literal["pdf", "svg", "png"], ...] = Field(min_length=1)
+    only: tuple[str, ...] | None = Field(None, min_length=1)
 
 
 def claims_command(
@@ -100,13 +106,7 @@ def figures_command(
 
     Only runs with the same settings are put together.
     """
-    kinds = _names(formats.lower(), "format", "pdf,png") or ()
-    for kind in kinds:
-        if kind not in FORMATS:
-            remedy = nearest(kind, FORMATS)
-            raise MemlocError(
-                "there is no such format", setting="format", value=kind, remedy=remedy
-            )
+    wanted = Drawing(format=formats, only=only)
     from memloc.report.figures.registry import choose_figures, figures, write_figures
     from memloc.report.many_runs import figure_list, show_figure_list, show_written
 
@@ -116,13 +116,13 @@ def figures_command(
         else:
             show_figure_list(figures(), make_console())
         return
-    entries = choose_figures(_names(only, "only", "fig3"))
+    entries = choose_figures(wanted.only)
     from memloc.report.figures.data import read_figure_data
     from memloc.results.folders import check_folder
 
     check_folder(out)
     data = read_figure_data(folder, group)
-    done = write_figures(data, entries, out, kinds)
+    done = write_figures(data, entries, out, wanted.format)
     if as_json:
         notes: list[str] = [] if data.grid is None else list(data.grid.notes)
         found: list[dict[str, Any]] = [
@@ -132,16 +132,6 @@ def figures_command(
         print_json({"folder": str(folder), "out": str(out), "notes": notes, "figures": found})
     else:
         show_written(data, done, out, make_console())
-
-
-def _names(text: str | None, setting: str, example: str) -> tuple[str, ...] | None:
-    """The parts of a text with commas."""
-    if text is None:
-        return None
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not names:
-        raise MemlocError("it is empty", setting=setting, remedy=f"give some, such as {example}")
-    return names
 
 
 def report_command(
