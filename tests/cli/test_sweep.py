@@ -116,7 +116,7 @@ BAD = [
      "quetsions" if shutil.which("sbatch") else "sbatch is not on this machine"),
     (["sweep", "small.yaml", "--executor", "ray"],
      SMALL.replace("{workers: 1}", "{ray: {address: nowhere}}").replace("questions", "quetsions"),
-     "Ray address 'nowhere' is not possible"),
+     "the Ray cluster 'nowhere' cannot be reached (it has no port)"),
 ]  # fmt: skip
 
 

@@ -203,8 +203,15 @@ class _Loop:
         self._add_ready()
         while self.ready or self.bundles or self.submitted or self.elsewhere:
             while self.ready and self.bundles < self.executor.slots:
-                self._submit(self.ready.take(self.executor.workers))
-            self._wait()
+                bundle = self.ready.take(self.executor.workers)
+                if not any(map(self._lacks_input, bundle)):
+                    self._submit(bundle)
+            if self.bundles or self.submitted or self.elsewhere:
+                self._wait()
+
+    def _lacks_input(self, job: Job) -> bool:
+        """Whether something it needs was there, but turned out damaged since."""
+        return any(self.progress.states.get(need) in TODO for need in job.needs.values())
 
     def _add_ready(self) -> None:
         for artefact in self.sorter.get_ready():

@@ -234,9 +234,9 @@ class Progress:
 
     def fail(self, job: Job, failure: Failure) -> None:
         """A job cannot be computed; many failures for one reason are told only a few times."""
-        of_this_reason = self.failures[failure.reason]
-        of_this_reason.append(failure)
-        times = len(of_this_reason)
+        with self.lock:
+            self.failures[failure.reason].append(failure)
+            times = len(self.failures[failure.reason])
         self._change(job, "failed", str(failure) if times <= TOLD_FAILURES else "")
         if times == TOLD_FAILURES:
             self.note("further failures for this reason are only counted")
