@@ -14,7 +14,7 @@ import pandas as pd
 from memloc.analysis.control import accuracy_table
 from memloc.config import Data, Model, Run, Training
 from memloc.tables import CELL
-from memloc.techniques import make, settings_of
+from memloc.techniques import all_tables, make, settings_of
 
 TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
 MODIFYING = ("swapping", "retraining")
@@ -139,6 +139,17 @@ def write_run(
     (folder / "summary.json").write_text(json.dumps(summary))
     os.utime(folder / "summary.json", (written, written))
     return folder
+
+
+def complete(name: str, table: pd.DataFrame) -> pd.DataFrame:
+    """With zeros in the columns that a table of a run needs and does not have."""
+    needed = all_tables()[name].columns_in("run")
+    absent = {
+        column: pd.Series(0, table.index).astype(known.dtype)
+        for column, known in needed.items()
+        if column not in table and not known.optional
+    }
+    return table.assign(**absent)
 
 
 def write_twins(

@@ -13,7 +13,7 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.windows import all_windows
-from tests.result_folders import straight, write_run
+from tests.result_folders import complete, straight, write_run
 
 PAPER_TASKS = (
     *("wic", "rte", "mrpc", "cola", "boolq", "sst2", "sst5", "emotion"),
@@ -88,7 +88,8 @@ def write_full_run(
         seen = held + (1 - held) * random.uniform(0.6, 1, 400)
         columns = {"example": range(400), "noisy": np.arange(400) < 60}
         columns |= {"training_memorisation": seen, "generalisation_score": held}
-        pd.DataFrame(columns).to_parquet(folder / "memorisation_map.parquet", index=False)
+        found = complete("memorisation_map", pd.DataFrame(columns))
+        found.to_parquet(folder / "memorisation_map.parquet", index=False)
     classes = 2 if binarise or task in ("wic", "rte", "mrpc", "cola", "boolq", "sst2") else 6
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"memloc": memloc.__version__, "examples": 5400, "noisy_examples": 810}
@@ -187,7 +188,8 @@ def _tables(
             ):
                 rows = pd.DataFrame({**layer, "epoch": epoch, "technique": technique})
                 parts.setdefault("checkpoint_layers", []).append(rows.assign(value=value))
-    return {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+    joined = {name: pd.concat(tables, ignore_index=True) for name, tables in parts.items()}
+    return {name: complete(name, table) for name, table in joined.items()}
 
 
 def write_paper_grid(

@@ -19,10 +19,18 @@ from memloc.data.builtin import BUILTIN_TASKS
 from memloc.paper.figures import largest_errors
 from memloc.paper.printed_tables import latex_text
 from memloc.paper.tasks import PAPER_TASKS
-from memloc.report.figures.data import FigureData, Picture, PrintedTable, read_figure_data
 from memloc.report.figures.looks import model_looks, task_looks
 from memloc.report.figures.panels import DOUBLE, SINGLE, TALLEST, memloc_style, rendered
-from memloc.report.figures.registry import FigureEntry, choose_figures, figures, write_figures
+from memloc.report.figures.registry import (
+    FigureData,
+    FigureEntry,
+    Picture,
+    PrintedTable,
+    choose_figures,
+    figures,
+    read_figure_data,
+    write_figures,
+)
 from tests.report.figure_folders import write_control, write_full_run, write_paper_grid
 from tests.result_folders import write_run
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from memloc.report.figures.data import read_figure_data
+from memloc.report.figures.registry import read_figure_data
 from memloc.report.figures.results import draw_over_time
 from memloc.report.page import page_data
 from memloc.report.terminal import show_over_time

@@ -10,9 +10,14 @@ from matplotlib.figure import Figure
 
 from memloc.api.result import Result
 from memloc.errors import MemlocError, nearest
-from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
 from memloc.report.figures.panels import memloc_style, rendered
-from memloc.report.figures.registry import Draw, choose_figures
+from memloc.report.figures.registry import (
+    CannotDraw,
+    Draw,
+    FigureData,
+    PrintedTable,
+    choose_figures,
+)
 from memloc.report.figures.results import draw_centroids, draw_heat_maps, draw_profiles
 from memloc.results.folders import RunFolder
 from memloc.results.grid import Grid, read_controls

@@ -117,7 +117,7 @@ def figures_command(
             show_figure_list(figures(), make_console())
         return
     entries = choose_figures(wanted.only)
-    from memloc.report.figures.data import read_figure_data
+    from memloc.report.figures.registry import read_figure_data
     from memloc.results.folders import check_folder
 
     check_folder(out)

@@ -18,7 +18,6 @@ from memloc.analysis.control import parse_hidden, score
 from memloc.analysis.correlation import FEWEST, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.paper.binarised import compare_twins
-from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.looks import CATEGORIES, GREY, Look, category, lighter, only
 from memloc.report.figures.panels import (
     DOUBLE,
@@ -36,7 +35,7 @@ from memloc.report.figures.panels import (
     panel_grid,
     write_in,
 )
-from memloc.report.figures.registry import figure
+from memloc.report.figures.registry import CannotDraw, FigureData, Picture, figure
 from memloc.report.figures.results import (
     ABOUT_POSITIONS,
     centroids_table,
@@ -146,8 +145,7 @@ def _draw_bars(panel: Axes, rows: pd.DataFrame, column: str, looks: Mapping[str,
 )
 def draw_single_layers(data: FigureData) -> list[Picture]:
     """Models side by side, tasks as dots; one panel per technique."""
-    columns = ("technique", "seed", "first_layer", "last_layer", "size", "noisy_error")
-    windows = data.table("windows", columns, "no run has windows of swapping or retraining")
+    windows = data.table("windows", "no run has windows of swapping or retraining")
     errors = largest_errors(windows[windows["technique"].isin(MODIFYING)])
     if errors.empty:
         raise CannotDraw("no run has modified single layers")
@@ -285,8 +283,7 @@ def draw_weights_by_category(data: FigureData) -> list[Picture]:
 def _probing(data: FigureData) -> pd.DataFrame:
     """F1 by layer, which is what the figure shows of probing."""
     try:
-        columns = ("technique", "seed", "probe", "model", "layer", "f1")
-        probes = data.table("probes", columns, "no run has probing")
+        probes = data.table("probes", "no run has probing")
     except CannotDraw:
         return pd.DataFrame()
     rows = probes[(probes["probe"] == "mlp") & (probes["state"] == "memorised")]
@@ -766,8 +763,7 @@ def _norms(data: FigureData) -> tuple[pd.DataFrame, str]:
         return table[table["kind"] == kind], kind
     if data.grid is None:
         raise CannotDraw("`memloc control` has recorded no gradients, and there are no runs")
-    columns = ("seed", "model", "gradient", "layer", "norm")
-    table = data.table("gradients", columns, "no run has gradients")
+    table = data.table("gradients", "no run has gradients")
     settings = next(iter(data.runs.values())).settings.get("techniques", {})
     return table.assign(hidden=ALL), str(settings.get("gradients", {}).get("norm", "L1"))
 

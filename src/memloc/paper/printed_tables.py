@@ -9,9 +9,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
-from memloc.report.figures.data import CannotDraw, FigureData, PrintedTable
 from memloc.report.figures.looks import CATEGORIES, category, only, short_name
-from memloc.report.figures.registry import figure
+from memloc.report.figures.registry import CannotDraw, FigureData, PrintedTable, figure
 from memloc.results.agreement import (
     ALL_MODELS,
     DEPTHS,

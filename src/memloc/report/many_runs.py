@@ -18,8 +18,7 @@ from memloc.results.grid import Grid, grid_title
 from memloc.text import shortened
 
 if TYPE_CHECKING:
-    from memloc.report.figures.data import FigureData
-    from memloc.report.figures.registry import FigureEntry, Written
+    from memloc.report.figures.registry import FigureData, FigureEntry, Written
 
 TITLES = {
     "techniques": ("Do techniques agree?", "runs", "layers of runs"),

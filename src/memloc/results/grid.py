@@ -37,15 +37,18 @@ IDENTITY = ["run", "task", "model", "layers"]
 """The first columns of every table of many runs."""
 
 
-def read_tables(runs: Mapping[Name, RunFolder], name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """A table of all runs that have it, with `IDENTITY` in front; perhaps empty.
+def read_tables(
+    runs: Mapping[Name, RunFolder], name: str, columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """A table, or some columns of it, of all runs that have it; `IDENTITY` in front.
 
     A column `model` of the table itself (which state of the model) is called `state`.
 
     Raises:
         ResultsError: If one is damaged.
     """
-    types = all_tables()[name].dtypes(columns)
+    schema = all_tables()[name]
+    types = schema.dtypes(columns or schema.columns_in("run"))
     parts = [pd.DataFrame(columns=list(types)).astype(types).assign(run=0, layers=0)]
     for index, run in enumerate(runs.values()):
         table = run.table(name, columns)

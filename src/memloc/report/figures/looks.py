@@ -76,7 +76,7 @@ _TOL = (
 )
 """The muted colours of Paul Tol, for what has no colour of its own."""
 _FURTHER = [
-    ("oD^sv*PXdph<"[(place + turn) % 12], colour)
+    (colour, "oD^sv*PXdph<"[(place + turn) % 12])
     for turn in range(12)
     for place, colour in enumerate(_TOL)
 ]
@@ -163,17 +163,13 @@ def _told_apart(looks: Mapping[str, Look]) -> dict[str, Look]:
 
 def _further(names: Iterable[str]) -> dict[str, Look]:
     """A look by name, so that it stays when others come; the next one if it is taken."""
-    found: dict[str, Look] = {}
+    found: dict[str, int] = {}
     for name in sorted(names):
-        start = zlib.crc32(name.encode()) % len(_FURTHER)
-        order = [
-            Look(print_name(name), colour, marker)
-            for marker, colour in _FURTHER[start:] + _FURTHER[:start]
-        ]
-        taken = {(look.colour, look.marker) for look in found.values()}
-        free = (look for look in order if (look.colour, look.marker) not in taken)
-        found[name] = next(free, order[0])
-    return found
+        place = zlib.crc32(name.encode()) % len(_FURTHER)
+        while place in found.values() and len(found) < len(_FURTHER):
+            place = (place + 1) % len(_FURTHER)
+        found[name] = place
+    return {name: Look(print_name(name), *_FURTHER[place]) for name, place in found.items()}
 
 
 def lighter(colour: str, share: float = 0.55) -> str:

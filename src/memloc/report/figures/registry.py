@@ -1,4 +1,4 @@
-"""All figures and tables: which there are, choosing among them, and writing them to files.
+"""All figures and tables: what they are drawn from, which there are, and writing them to files.
 
 A module brings a figure with the decorator `figure`. Packages make such modules known with
 
@@ -9,17 +9,26 @@ A module brings a figure with the decorator `figure`. Packages make such modules
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, count
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from memloc import techniques
 from memloc.errors import MemlocError, StoreError, nearest
-from memloc.report.figures.data import CannotDraw, FigureData, Picture, PrintedTable
+from memloc.report.figures.looks import Look, model_looks, only, task_looks, technique_looks
 from memloc.report.figures.panels import memloc_style, rendered
+from memloc.results.folders import RunFolder, find_results
+from memloc.results.grid import Grid, read_controls, read_grid, read_tables
+from memloc.tables import ACCURACY
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GROUP = "memloc.figures"
 OWN_FIGURES = (
@@ -28,6 +37,157 @@ OWN_FIGURES = (
     EntryPoint("tables", "memloc.paper.printed_tables", GROUP),
 )
 """Those that come with memloc, also where no metadata of it are installed."""
+
+
+class CannotDraw(Exception):
+    """There is no data for a figure; the message says what is missing."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One figure.
+
+    Attributes:
+        suffix: Tells figures of one kind apart in file names; empty if there is one.
+        figure: The drawing.
+        caption: What it shows, and what error bars mean, in sentences.
+    """
+
+    suffix: str
+    figure: Figure
+    caption: str
+
+    def files(self, formats: Sequence[str]) -> dict[str, bytes]:
+        """Contents of files by their ending."""
+        return {kind: rendered(self.figure, kind) for kind in formats}
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """One table, as text to be pasted into a paper."""
+
+    latex: str
+    markdown: str
+    caption: str
+    suffix: str = ""
+
+    def files(self, formats: Sequence[str]) -> dict[str, bytes]:
+        """Both, whatever formats pictures have."""
+        return {"tex": self.latex.encode(), "md": self.markdown.encode()}
+
+
+@dataclass(frozen=True)
+class FigureData:
+    """Results of which figures are made.
+
+    Attributes:
+        folder: Where they were found.
+        grid: The runs that are compared; None if there are only control experiments.
+        control: Tables of `memloc control`, by name; empty if there are none.
+    """
+
+    folder: Path
+    grid: Grid | None
+    control: Mapping[str, pd.DataFrame]
+
+    @property
+    def runs(self) -> dict[tuple[str, str], RunFolder]:
+        """By task and model."""
+        return {} if self.grid is None else self.grid.group.runs
+
+    def need_runs(self) -> Grid:
+        """The grid of runs.
+
+        Raises:
+            CannotDraw: If there are none.
+        """
+        if self.grid is None:
+            raise CannotDraw("there are no results of `memloc run`")
+        return self.grid
+
+    def table(self, name: str, missing: str) -> pd.DataFrame:
+        """A table of all runs that have it, with task, model and layers.
+
+        A column `model` of the table itself (which state of the model) is called `state`.
+
+        Raises:
+            CannotDraw: With the words `missing`, if no run has such a table.
+            ResultsError: If one is damaged.
+        """
+        self.need_runs()
+        table = read_tables(self.runs, name)
+        if table.empty:
+            raise CannotDraw(missing)
+        return table
+
+    def per_model(
+        self, table: pd.DataFrame, draw: Callable[[str, pd.DataFrame], tuple[Figure, str]]
+    ) -> list[Picture]:
+        """A picture of each model in the table, drawn with a caption from its rows."""
+        return [
+            Picture(model, *draw(model, table[table["model"] == model]))
+            for model in only(self.models, table["model"])
+        ]
+
+    @property
+    def _accuracy(self) -> pd.DataFrame:
+        return self.control.get("accuracy", ACCURACY.frame([], "control"))
+
+    @cached_property
+    def depths(self) -> dict[str, int]:
+        """Layers of each model, also of those of control experiments."""
+        control = self._accuracy
+        found = dict(zip(control["model"], control["n_layers"].tolist(), strict=True))
+        return found | {model: run.n_layers for (_, model), run in self.runs.items()}
+
+    @cached_property
+    def models(self) -> dict[str, Look]:
+        """Models of runs and of control experiments, in the order in which they are shown."""
+        return model_looks(self.depths)
+
+    @property
+    def run_models(self) -> dict[str, Look]:
+        """Models with runs."""
+        return only(self.models, (model for _, model in self.runs))
+
+    @cached_property
+    def tasks(self) -> dict[str, Look]:
+        """Tasks of runs and of control experiments, in the order in which they are shown."""
+        names = {task for task, _ in self.runs}
+        return task_looks(names.union(*(table["task"] for table in self.control.values())))
+
+    @cached_property
+    def techniques(self) -> dict[str, Look]:
+        """Techniques of runs and of control experiments."""
+        names = [] if self.grid is None else self.grid.techniques
+        return technique_looks([*names, *self._accuracy["technique"].unique()])
+
+    @property
+    def same_depth(self) -> bool:
+        """Whether all models with runs have as many layers, so that layers can be compared."""
+        return len({self.depths[model] for model in self.run_models}) == 1
+
+    def seeds_words(self, bars: str = "Error bars") -> str:
+        """What error bars over seeds mean, if there are several seeds."""
+        if self.grid is None or self.grid.runs["seeds"].max() < 2:
+            return ""
+        return f" {bars}: standard deviation over seeds."
+
+
+def read_figure_data(folder: Path, group: int | None = None) -> FigureData:
+    """Read what is needed to draw; tables of single examples are read when they are drawn.
+
+    Args:
+        folder: Results of `memloc run` and `memloc control`.
+        group: Which group of comparable runs; by default the largest.
+
+    Raises:
+        ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
+    """
+    found = find_results(folder, "run", "control")
+    grid = read_grid(folder, group) if any(one.trained for one in found) else None
+    return FigureData(folder, grid, read_controls(found))
+
 
 Drawn = Sequence[Picture] | PrintedTable
 """Several pictures, such as one per model, or one table."""
@@ -161,20 +321,15 @@ def write_figures(
                 continue
             files: dict[str, bytes] = {}
             taken: set[str] = set()
-            if isinstance(drawn, PrintedTable):
-                files[f"{entry.name}.tex"] = drawn.latex.encode()
-                files[f"{entry.name}.md"] = drawn.markdown.encode()
-                captions.append(f"**{entry.name}**: {drawn.caption}\n")
-                drawn = ()
-            for picture in drawn:
-                suffix = re.sub(r"[^A-Za-z0-9._-]+", "-", picture.suffix).strip("-.")
+            for one in [drawn] if isinstance(drawn, PrintedTable) else drawn:
+                suffix = re.sub(r"[^A-Za-z0-9._-]+", "-", one.suffix).strip("-.")
                 plain = f"{entry.name}-{suffix}" if suffix else entry.name
                 # Models `a b` and `a-b` have files of their own, also where case does not matter.
                 stems = chain((plain,), (f"{plain}-{number}" for number in count(2)))
-                stem = next(one for one in stems if one.lower() not in taken)
+                stem = next(stem for stem in stems if stem.lower() not in taken)
                 taken.add(stem.lower())
-                files |= {f"{stem}.{kind}": rendered(picture.figure, kind) for kind in formats}
-                captions.append(f"**{stem}**: {picture.caption}\n")
+                files |= {f"{stem}.{end}": text for end, text in one.files(formats).items()}
+                captions.append(f"**{stem}**: {one.caption}\n")
             _write(out, files)
             done.append(Written(entry, tuple(files)))
     if captions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from memloc.report.figures.data import CannotDraw, FigureData, Picture
 from memloc.report.figures.looks import CLASS_A, CLASS_B, GREY, NOISY, Look, only
 from memloc.report.figures.panels import (
     Share,
@@ -26,7 +25,8 @@ from memloc.report.figures.panels import (
     panel_grid,
     write_in,
 )
-from memloc.report.figures.registry import figure
+from memloc.report.figures.registry import CannotDraw, FigureData, Picture, figure
+from memloc.results.agreement import IN_PRINT
 from memloc.results.summary import CENTRES
 from memloc.tables import NEARLY_ALL
 from memloc.techniques.base import LayerCurves
@@ -37,8 +37,6 @@ LIMITS = (-0.75, 1.75)
 """Where two centroids nearly coincide, positions are far out and say nothing."""
 MANY = 2000
 """From this many dots on, they are kept as one picture in PDF and SVG files."""
-FEW = 5
-"""Curves up to which their bands can be told apart."""
 
 
 def by_task(
@@ -142,9 +140,7 @@ def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
     return image
 
 
-def draw_curve(
-    panel: Axes, rows: pd.DataFrame, value: str, style: dict[str, Any], band: bool = True
-) -> None:
+def draw_curve(panel: Axes, rows: pd.DataFrame, value: str, style: dict[str, Any]) -> None:
     """Mean over seeds by layer, with a band of one standard deviation."""
     wide = rows.pivot_table(index="seed", columns="layer", values=value).dropna()
     if wide.empty:
@@ -152,7 +148,7 @@ def draw_curve(
     layers = wide.columns.to_numpy(dtype=float)
     mean, spread = wide.mean(), wide.std()
     panel.plot(layers, mean, **style)
-    if band and len(wide) > 1:
+    if len(wide) > 1:
         low, high = mean - spread, mean + spread
         panel.fill_between(layers, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
@@ -160,6 +156,55 @@ def draw_curve(
 def curve_style(look: Look, n_layers: int) -> dict[str, Any]:
     """Of a curve with some markers on it."""
     return {"markevery": max(1, round(n_layers / 8)), **marks(look)}
+
+
+class Curve(NamedTuple):
+    """A line in a figure of values by layer: a column of a table, in the rows with some value."""
+
+    look: Look
+    value: str
+    rows: tuple[str, Any] | None = None
+
+
+def draw_curves(
+    data: FigureData,
+    table: pd.DataFrame,
+    curves: Sequence[Curve],
+    caption: str,
+    label: str,
+    *,
+    shares: bool = False,
+    event: str | None = None,
+) -> list[Picture]:
+    """One figure per model with a panel per task: the same lines in each, by layer.
+
+    Args:
+        data: The results.
+        table: With the columns seed, layer, task, model and layers.
+        curves: The lines.
+        caption: With {model} for the name of the model.
+        label: Of the axis up.
+        shares: Whether values are shares, from 0 to 1.
+        event: An event at which there is a vertical line.
+    """
+
+    def draw(panel: Axes, rows: pd.DataFrame) -> None:
+        n_layers = rows["layers"].iloc[0]
+        for look, value, of in curves:
+            own = rows if of is None else rows[rows[of[0]] == of[1]]
+            draw_curve(panel, own, value, curve_style(look, n_layers))
+        layer_axis(panel, n_layers)
+        if event in (events := events_of(data, rows)):
+            panel.axvline(events[event], color=EVENT, linewidth=0.8)
+
+    def finish(_: Figure, panels: list[Axes]) -> None:
+        panels[0].set_ylim(min(0, panels[0].get_ylim()[0]), 1.02 if shares else None)
+
+    entries = handles((one.look for one in curves), line=True) if len(curves) > 1 else []
+    if event is not None:
+        entries.append(Line2D([], [], color=EVENT, linewidth=0.8, label=IN_PRINT[event]))
+    caption += data.seeds_words("Bands")
+    return by_task(data, table, draw, caption, ("layer", label), legend=entries, finish=finish)
 
 
 @figure("profiles", "all techniques on one axis, by task", "memloc run")
@@ -171,24 +216,40 @@ def draw_profiles(data: FigureData) -> list[Picture]:
     if weights.empty:
         raise CannotDraw("no layer has any weight")
     looks = only(data.techniques, weights["technique"])
-
-    def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for technique, look in looks.items():
-            style = curve_style(look, rows["layers"].iloc[0])
-            draw_curve(panel, rows[rows["technique"] == technique], "weight", style)
-        layer_axis(panel, rows["layers"].iloc[0])
-
+    curves = [Curve(look, "weight", ("technique", name)) for name, look in looks.items()]
     caption = "Layer weights of all techniques for {model}, each divided by their sum."
-    caption += data.seeds_words("Bands")
-    return by_task(
-        data,
-        weights,
-        draw,
-        caption,
-        ("layer", "share of weight"),
-        legend=handles(looks.values(), line=True),
-        finish=lambda _, panels: panels[0].set_ylim(bottom=0),
+    return draw_curves(data, weights, curves, caption, "share of weight")
+
+
+LINES = ((CLASS_A, "o"), (CLASS_B, "s"), ("#009E73", "D"), ("#CC79A7", "^"))
+"""Colours and markers of other lines."""
+
+
+def draw_declared(name: str, figure: LayerCurves, data: FigureData) -> list[Picture]:
+    """What a technique declares as its figure."""
+    table = data.table(figure.table, f"no run has {name}")
+    lines = figure.lines if figure.by is not None else {"": figure.label}
+    curves = [
+        Curve(Look(words, *how), figure.value, None if figure.by is None else (figure.by, line))
+        for (line, words), how in zip(lines.items(), LINES, strict=False)
+    ]
+    return draw_curves(data, table, curves, figure.caption, figure.label, shares=figure.shares)
+
+
+def draw_class_probes(data: FigureData) -> list[Picture]:
+    """Which label do class probes find for noisy examples, the old or the new one?"""
+    looks = (
+        ("noisy examples, perturbed label", "noisy_f1", "perturbed"),
+        ("noisy examples, original label", "noisy_f1", "original"),
+        ("clean examples", "clean_f1", "original"),
     )
+    curves = [
+        Curve(Look(words, *how), value, ("labels", labels))
+        for (words, value, labels), how in zip(looks, LINES, strict=False)
+    ]
+    caption = "Class probes on the states of {model}, trained on perturbed or on original labels."
+    table = data.table("class_probes", "no run has class probes")
+    return draw_curves(data, table, curves, caption, "macro F₁", shares=True, event="mem_gen")
 
 
 GROUPS = {
@@ -228,8 +289,7 @@ def draw_centroids(data: FigureData) -> list[Picture]:
 
 def centroids_table(data: FigureData) -> pd.DataFrame:
     """Positions of groups of examples, in all states of the models."""
-    columns = ("seed", "model", "layer", "group", "mean", "low", "high")
-    return data.table("centroids", columns, "no run has a centroid analysis")
+    return data.table("centroids", "no run has a centroid analysis")
 
 
 def events_of(data: FigureData, rows: pd.DataFrame) -> dict[str, float]:
@@ -275,46 +335,10 @@ def way_legend(events: bool) -> list[Line2D]:
     return entries
 
 
-PROBE_CURVES: tuple[tuple[str, str, str, Any, str], ...] = (
-    ("perturbed", "noisy_f1", CLASS_A, "-", "noisy examples, perturbed label"),
-    ("original", "noisy_f1", CLASS_B, (0, (4, 1.5)), "noisy examples, original label"),
-    ("original", "clean_f1", GREY, (0, (1, 1.2)), "clean examples"),
-)
-"""Labels that probes were trained on, what they are tested on, and how it is drawn."""
-
-
-def draw_class_probes(data: FigureData) -> list[Picture]:
-    """Which label do class probes find for noisy examples, the old or the new one?"""
-    columns = ("seed", "labels", "layer", "noisy_f1", "clean_f1")
-    table = data.table("class_probes", columns, "no run has class probes")
-
-    def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for labels, column, colour, style, _ in PROBE_CURVES:
-            form = {"color": colour, "linestyle": style}
-            draw_curve(panel, rows[rows["labels"] == labels], column, form)
-        layer = events_of(data, rows).get("mem_gen")
-        if layer is not None:
-            panel.axvline(layer, color=EVENT, linewidth=0.8)
-        layer_axis(panel, rows["layers"].iloc[0])
-        panel.set_ylim(0, 1.02)
-
-    entries = [
-        Line2D([], [], color=colour, linestyle=style, label=words)
-        for _, _, colour, style, words in PROBE_CURVES
-    ]
-    entries.append(Line2D([], [], color=EVENT, linewidth=0.8, label="mem≫gen"))
-    caption = (
-        "Class probes on the states of {model}: trained on perturbed labels (solid, noisy "
-        "examples), or on original labels (dashed: noisy, dotted: clean examples)."
-    ) + data.seeds_words("Bands")
-    return by_task(data, table, draw, caption, ("layer", "macro F₁"), legend=entries, height=1.2)
-
-
 @figure("map", "memorisation map", "memloc run, generalisation")
 def draw_memorisation_map(data: FigureData) -> list[Picture]:
     """What each example owes to being in the training data: a dot per example."""
-    columns = ("noisy", "training_memorisation", "generalisation_score")
-    table = data.table("memorisation_map", columns, "no run has generalisation scores")
+    table = data.table("memorisation_map", "no run has generalisation scores")
     looks = {False: (GREY, 2.5, 0.35, "clean examples"), True: (LINE, 4, 0.6, "noisy examples")}
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
@@ -343,10 +367,8 @@ def draw_memorisation_map(data: FigureData) -> list[Picture]:
 @figure("time", "layers over training time", "memloc run, checkpoints")
 def draw_over_time(data: FigureData) -> list[Picture]:
     """Layer weights and positions over training time, and the line of their centre."""
-    missing = "no run has checkpoints"
-    columns = ("seed", "epoch", "technique", "layer", "value")
-    values = data.table("checkpoint_layers", columns, missing)
-    lines = data.table("checkpoints", ("seed", "epoch", *CENTRES.values()), missing)
+    values = data.table("checkpoint_layers", "no run has checkpoints")
+    lines = data.table("checkpoints", "no run has checkpoints")
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
         if rows.empty:
@@ -383,60 +405,3 @@ def _draw_epochs(
     ticks = np.linspace(0, len(epochs) - 1, min(len(epochs), 3)).round().astype(int)
     panel.set_xticks(ticks, [str(epochs[tick]) for tick in ticks])
     panel.set_yticks(layer_ticks(n_layers, 4))
-
-
-LINES = ((CLASS_A, "o"), (LINE, "s"), ("#009E73", "D"), ("#CC79A7", "^"))
-"""Colours and markers of the lines that a technique declares."""
-
-
-def draw_declared(name: str, curves: LayerCurves, data: FigureData) -> list[Picture]:
-    """What a technique declares as its figure: by task if it declares lines, else by model."""
-    by = () if curves.by is None else (curves.by,)
-    columns = ("seed", "layer", curves.value, *by)
-    table = data.table(curves.table, columns, f"no run has {name}")
-    if curves.by is None:
-        return [_draw_models(data, table, curves)]
-    looks = {
-        line: Look(words, *how)
-        for (line, words), how in zip(curves.lines.items(), LINES, strict=False)
-    }
-
-    def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for line, look in looks.items():
-            style = curve_style(look, rows["layers"].iloc[0])
-            draw_curve(panel, rows[rows[curves.by] == line], curves.value, style)
-        layer_axis(panel, rows["layers"].iloc[0])
-        if curves.shares:
-            panel.set_ylim(0, 1.02)
-
-    caption = curves.caption + data.seeds_words("Bands")
-    entries = handles(looks.values(), line=True)
-    labels = ("layer", curves.label)
-    return by_task(data, table, draw, caption, labels, legend=entries, height=1.2)
-
-
-def _draw_models(data: FigureData, table: pd.DataFrame, curves: LayerCurves) -> Picture:
-    """A panel per model, a line per task."""
-    models, tasks = only(data.models, table["model"]), only(data.tasks, table["task"])
-    few = len(tasks) <= FEW
-
-    def draw(panel: Axes, model: str) -> None:
-        of_model = table[table["model"] == model]
-        for task, look in tasks.items():
-            style = curve_style(look, data.depths[model])
-            draw_curve(panel, of_model[of_model["task"] == task], curves.value, style, few)
-        panel.axhline(0, color="#999999", linewidth=0.6, zorder=1)
-        layer_axis(panel, data.depths[model])
-
-    drawn, _ = panel_grid(
-        in_rows(models, 3),
-        draw,
-        1.6,
-        title=lambda model: models[model].name if len(models) > 1 else "",
-        x="layer",
-        y=lambda _: curves.label,
-        legend=handles(tasks.values(), line=True),
-        sharex="all" if data.same_depth else "none",
-    )
-    caption = curves.caption.format(model=", ".join(look.name for look in models.values()))
-    return Picture("", drawn, caption + (data.seeds_words("Bands") if few else ""))
