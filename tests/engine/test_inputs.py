@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 import torch
 
-from memloc.config import Data, Model, Run
+from memloc.config import Data, Model, Run, Training
+from memloc.data.load import load_task
 from memloc.engine import compute
 from memloc.engine.compute import context_for, forget_context, on_this_machine
 from memloc.engine.experiment import InputCache, prepare
-from memloc.engine.job import Job
+from memloc.engine.job import Job, write_task
 from memloc.engine.local import LocalExecutor
+from memloc.engine.plan import plan_run
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.views import LogLines
 from memloc.models.blocks import BlockModel
 from memloc.models.names import resolve
-from tests.engine.test_order import make_plan
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -34,7 +35,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Job]:
     tiny_model("bert", layers=3).save_pretrained(folder / "tiny")
     tiny_tokenizer().save_pretrained(folder / "tiny")
     store = Store(folder / "store")
-    cell = make_plan(folder / "tiny", store, "swapping", layers=3).cells[0]
+    config = Run(
+        model=Model(name=str(folder / "tiny")),
+        training=Training(epochs=1, learning_rate=1e-3),
+        techniques={"swapping": {}},
+    )
+    data = write_task(store, load_task(Data(task="reviews", limit=90)))
+    where = {"device": "cpu", "cache_memory": None}
+    cell = plan_run(config, data, resolve(config.model), 3, where).cells[0]
     with LocalExecutor(store, 1) as executor:
         executor.execute([cell.trainings[s] for s in ("original", "memorised")], Progress())
     return store, cell.techniques["swapping"]

@@ -1,8 +1,9 @@
-"""Plans: keys of trained models stay what they were, so that those in a store remain valid."""
+"""Plans: keys stay what they were, so that a store remains valid; and what travels together."""
 
 from __future__ import annotations
 
-from memloc.config import Control, Generalisation, Run, Unit, Windows
+from memloc.config import Control, Generalisation, Run, Training, Unit, Windows
+from memloc.engine.loop import Ready
 from memloc.engine.plan import Plan, Planner, plan_run
 from memloc.models.names import ModelSource
 from memloc.techniques import find, make, names
@@ -66,3 +67,31 @@ def test_parts_of_layers_have_keys_of_their_own_where_they_matter() -> None:
     assert changed == {name for name in names() if find(name).uses_unit} | windows
     assert {name for name in whole if attention[name] != mlp[name]} == changed
     assert trained == others
+
+
+def test_trainings_come_first_and_windows_last_from_the_bottom_up() -> None:
+    techniques = {"retraining": {"epochs": 1}, "swapping": {}, "gradients": {}}
+    techniques["probing"] = {"seeds": 1, "epochs": 1}
+    config = Run(training=Training(epochs=50), techniques=techniques)
+    jobs = plan_run(config, ("data", "abc"), SOURCE, 3, WHERE).jobs
+    ready = Ready(jobs)
+    for job in jobs:
+        ready.add(job)
+    bundles = []
+    while ready:
+        bundles.append([job.title for job in ready.take(1)])
+    assert bundles == [
+        ["θ_O: train on original labels"],
+        ["θ_M: train on perturbed labels"],
+        ["frozen model: train the head alone"],
+        ["probing"],
+        # They look at the same model.
+        ["states of θ_M", "swapping", "gradients"],
+        # A process goes up through the layers with its stored states.
+        [f"retraining, {w}" for w in ("layers 1-3", "layers 1-2")],
+        [f"retraining, {w}" for w in ("layer 1", "layers 2-3")],
+        ["retraining, layer 2"],
+        ["retraining, layer 3"],
+        ["states of θ_P"],
+        ["retraining, all windows"],
+    ]
