@@ -56,7 +56,7 @@ def main() -> None:
             encoded,
             {"memorised": models[0].blocks, "original": models[1].blocks},
         )
-        return int(Centroids().explain(context)["pairs"]["used"].sum())
+        return int(Centroids().localise(context)["pairs"]["used"].sum())
 
     spent, pairs = timed(analyse)
     Console(highlight=False).print(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
     from memloc.models.blocks import BlockModel
-    from memloc.techniques.base import Context, LocalisationResult
+    from memloc.techniques.base import Context
 
 __version__ = _version("memloc")
 
@@ -32,7 +32,6 @@ __all__ = [
     "Context",
     "Data",
     "Generalisation",
-    "LocalisationResult",
     "MemlocError",
     "Model",
     "Result",
@@ -52,7 +51,7 @@ _MODULES = {
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
     "memloc.models.blocks": ["BlockModel"],
-    "memloc.techniques.base": ["Context", "LocalisationResult"],
+    "memloc.techniques.base": ["Context"],
 }
 _WHERE = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -84,7 +84,7 @@ def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> No
             name: make(name, settings).localise(context)
             for name, settings in quick(*whole.techniques)["techniques"].items()
         }
-        explained = memloc.Centroids().explain(context)  # type: ignore[attr-defined]
+        explained = memloc.Centroids().localise(context)  # type: ignore[attr-defined]
     with (
         memloc.prepare(**{**given, "original": None}) as context,
         pytest.raises(MemlocError, match=r"this needs the model of the correct labels"),
@@ -92,7 +92,7 @@ def test_each_technique_alone_finds_what_all_find_together(trained: Setup) -> No
         make("swapping").localise(context)
     for name, found in alone.items():
         rows = whole.layers[whole.layers["technique"] == name].reset_index(drop=True)
-        pd.testing.assert_frame_equal(found.layers, rows)
+        pd.testing.assert_frame_equal(found["layers"], rows)
     assert set(explained["centroids"]["group"]) == {"noisy", "class_a", "class_b"}
     assert set(explained["events"]["event"]) == {"crossing", "first_crossing", "initiation"}
 

@@ -186,9 +186,9 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
     at = bench.seed.checkpoints[EARLY]
     probed = Probing(**PROBING).localise(context)
     pd.testing.assert_frame_equal(
-        table(bench.store, at.techniques["probing"], "layers"), probed.layers
+        table(bench.store, at.techniques["probing"], "layers"), probed["layers"]
     )
-    explained = Centroids().explain(context)
+    explained = Centroids().localise(context)
     pd.testing.assert_frame_equal(
         table(bench.store, at.explanations["centroids"], "centroids"), explained["centroids"]
     )

@@ -74,9 +74,9 @@ def test_techniques_that_look_at_the_original_model_find_the_same(
     name: str, tmp_path: Path
 ) -> None:
     context = tiny_context("bert", 3, ("memorised", "original", "pretrained"), 12)
-    expected = make(name).localise(context).tables
+    expected = make(name).localise(context)
     layers = LayersOnDemand(context.model("original"), tmp_path)
-    found = make(name).localise(context).tables
+    found = make(name).localise(context)
     assert layers.reads >= 3
     assert found.keys() == expected.keys()
     for table in expected:

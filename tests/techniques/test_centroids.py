@@ -19,7 +19,7 @@ from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
 def test_positions_come_from_the_models_that_they_claim(architecture: str, layers: int) -> None:
     context = tiny_context(architecture, layers, n=40)
     before = pooled_states(context.model("memorised"), context.encoded)
-    trajectories = Centroids().explain(context)["trajectories"]
+    trajectories = Centroids().localise(context)["trajectories"]
     columns = context.columns("label", "original_label", "noisy")
     # Half of an odd number of layers leaves the middle one alone.
     halves = {"memorised": [], "bottom_swapped": [1, 2], "top_swapped": [layers - 1, layers]}
@@ -45,6 +45,6 @@ def test_positions_come_from_the_models_that_they_claim(architecture: str, layer
 
 
 def test_a_model_of_one_layer_has_no_halves() -> None:
-    tables = Centroids().explain(tiny_context("bert", 1, n=60))
+    tables = Centroids().localise(tiny_context("bert", 1, n=60))
     assert set(tables["centroids"]["model"]) == {"memorised"}
     assert tables["crossings"]["largest_step"].isna().all()

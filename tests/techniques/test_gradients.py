@@ -50,7 +50,7 @@ def assert_plain(context: Context, **settings: Any) -> None:
         settings.get("subtract_clean", True),
         settings.get("divide_by_frozen", True),
     )
-    np.testing.assert_allclose(result.layers["weight"], expected, rtol=1e-4)
+    np.testing.assert_allclose(result["layers"]["weight"], expected, rtol=1e-4)
     assert np.std(expected) > 1e-3  # otherwise anything would agree
 
 
@@ -86,7 +86,7 @@ def test_every_switch_does_what_it_says(
 def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
     context = make_context("llama")
     technique = Gradients(per_example=True, divide_by_frozen=False, norm="L2")
-    table = technique.localise(context).details["example_gradients"]
+    table = technique.localise(context)["example_gradients"]
     noisy = context.examples[context.examples["noisy"]]
     assert sorted(set(table["example"])) == noisy["example"].tolist()
     clean = plain_gradients(context, "near_ceiling")[1]
@@ -106,12 +106,12 @@ def test_norms_are_kept_progress_ends_at_one_and_models_are_left_as_they_were() 
     model = context.model("near_ceiling").model.train()
     seen: list[float] = []
     result = Gradients().localise(context, seen.append)
-    table = result.details["gradients"]
+    table = result["gradients"]
     assert len(table) == 2 * 3 * 2 * 3
     assert len(table.drop_duplicates(["model", "gradient", "kind", "layer"])) == len(table)
     assert seen == sorted(seen)
     assert seen[-1] == pytest.approx(1.0)
-    assert result.costs["block_passes"] == 3 * 4  # four sets of ten examples, one batch each
+    assert context.costs["block_passes"] == 3 * 4  # four sets of ten examples, one batch each
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     assert all(module.training for module in model.modules())
 

@@ -40,7 +40,7 @@ def plain_probe(
 
 
 def assert_plain(context: Context, layers: int) -> None:
-    table = Probing(CONFIG).localise(context).details["probes"]
+    table = Probing(CONFIG).localise(context)["probes"]
     mlp = table[table["probe"] == "mlp"].set_index(["model", "layer", "probe_seed"])
     assert len(mlp) == (layers + 2) * CONFIG.seeds
     text, noisy = context.columns("text", "noisy")
@@ -100,11 +100,11 @@ def test_a_layer_that_marks_noisy_examples_gets_the_weight() -> None:
     states[2:, torch.from_numpy(noisy), 0] += 6.0  # from layer 2 on, one direction shows them
     context = of_states(pd.DataFrame({"noisy": noisy}), memorised=states, pretrained=plain)
     result = Probing(seeds=3, epochs=40, learning_rate=3e-3).localise(context)
-    weights = result.layers["weight"].to_numpy()
+    weights = result["layers"]["weight"].to_numpy()
     assert weights.argmax() == 1
     assert weights[1] > 0.4
     assert weights[2] < 0.1
-    linear = result.details["probes"].query("probe == 'linear' and layer >= 2")
+    linear = result["probes"].query("probe == 'linear' and layer >= 2")
     assert linear["f1"].min() > 0.8  # the control sees it as well
 
 
@@ -124,7 +124,7 @@ def separable(n: int = 400, classes: int = 3, width: int = 12) -> Context:
 def test_class_probes_find_the_label_that_the_states_show_as_single_probes_do() -> None:
     config = CONFIG.replace(epochs=20, select_after=5, batch_size=16)
     context = separable()
-    tables = ClassProbes(config).explain(context)
+    tables = ClassProbes(config).localise(context)
     mean = tables["class_probes"].groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
     assert mean.loc[("original", 2), "noisy_f1"] > 0.9
     assert mean.loc[("perturbed", 3), "noisy_f1"] > 0.9

@@ -99,16 +99,13 @@ def test_tables_say_what_the_windows_predict() -> None:
     own, other = context.model("memorised"), context.model("original")
     found = swap_all_windows(own, other, context.encoded).predicted
     label, noisy, examples = context.columns("label", "noisy", "example")
-    assert result.windows is not None
-    assert result.predictions is not None
-    assert result.examples is not None
-    for row, predicted in zip(result.windows.itertuples(), found[1:], strict=True):
+    for row, predicted in zip(result["windows"].itertuples(), found[1:], strict=True):
         wrong = predicted != label
         assert row.noisy_error == pytest.approx(wrong[noisy].mean())
         assert row.clean_error == pytest.approx(wrong[~noisy].mean())
-    assert result.predictions["predicted"].tolist() == found[1:].reshape(-1).tolist()
-    assert result.examples["example"].tolist() == examples[noisy].tolist()
-    assert result.examples["memorised"].tolist() == (found[0] == label)[noisy].tolist()
+    assert result["predictions"]["predicted"].tolist() == found[1:].reshape(-1).tolist()
+    assert result["examples"]["example"].tolist() == examples[noisy].tolist()
+    assert result["examples"]["memorised"].tolist() == (found[0] == label)[noisy].tolist()
 
 
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox"))
@@ -192,11 +189,11 @@ def test_shapley_values_are_those_of_all_mixtures_and_add_up() -> None:
     models = context.model("memorised"), context.model("original")
     sets = np.array([[False] * 4, [True] * 4])
     wrong = predict_mixtures(*models, context.encoded, sets).predicted[:, noisy] != labels[noisy]
-    table = result.details["shapley"]
+    table = result["shapley"]
     assert table["value"].sum() == pytest.approx(wrong[1].mean() - wrong[0].mean())
     assert (table["standard_error"] == 0).all()
-    np.testing.assert_allclose(result.layers["weight"], table["value"].clip(lower=0))
-    single = result.details["example_shapley"].groupby("example")["value"].sum()
+    np.testing.assert_allclose(result["layers"]["weight"], table["value"].clip(lower=0))
+    single = result["example_shapley"].groupby("example")["value"].sum()
     np.testing.assert_allclose(single, wrong[1].astype(int) - wrong[0], atol=1e-12)
     assert single.index.tolist() == examples[noisy].tolist()
 
@@ -209,7 +206,7 @@ def test_patching_is_what_hooks_on_whole_models_do(architecture: str, shared: bo
     result = Patching().localise(context)
     noisy = context.examples[context.examples["noisy"]]
     own, other = (context.model(role) for role in ("memorised", "original"))
-    table = result.details["patching"].set_index(["direction", "layer"])["flipped"]
+    table = result["patching"].set_index(["direction", "layer"])["flipped"]
     directions = {
         "restore": (own.model, other.model, "label", "original_label"),
         "implant": (other.model, own.model, "original_label", "label"),
@@ -227,11 +224,11 @@ def test_patching_is_what_hooks_on_whole_models_do(architecture: str, shared: bo
         )
         can = (answers.loc[0] == noisy.set_index("example")[before]).to_numpy()
         assert can.any()
-        examples = result.details["example_patching"].query("direction == @direction")
+        examples = result["example_patching"].query("direction == @direction")
         assert examples["expected"].tolist() == can.tolist()
         flips = (answers == noisy.set_index("example")[after]) & can
         assert table[direction].tolist() == pytest.approx((flips.sum(axis=1) / can.sum())[1:])
         first = flips[1:].idxmax().where(flips[1:].any())
         assert examples["first_layer"].astype(float).fillna(0).tolist() == first.fillna(0).tolist()
     gains = np.diff(table["restore"].to_numpy(), prepend=0)
-    np.testing.assert_allclose(result.layers["weight"], np.maximum(gains, 0))
+    np.testing.assert_allclose(result["layers"]["weight"], np.maximum(gains, 0))

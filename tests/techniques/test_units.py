@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -30,9 +28,9 @@ def test_shapley_values_of_parts_add_up_to_swapping_all_of_them(unit: Unit) -> N
         [(0, 0), (1, 3)], unit=unit,
     )  # fmt: skip
     wrong = {w: (logits.argmax(1).numpy() != labels)[noisy] for w, logits in plain.items()}
-    values = make("shapley").localise(context).details["shapley"]["value"]
+    values = make("shapley").localise(context)["shapley"]["value"]
     assert values.sum() == pytest.approx(wrong[1, 3].mean() - wrong[0, 0].mean())
-    swapped: Any = make("swapping").localise(context).windows
+    swapped = make("swapping").localise(context)["windows"]
     full = swapped.loc[swapped["size"] == 3, "noisy_error"]
     assert full.tolist() == pytest.approx([wrong[1, 3].mean()])
 
@@ -41,7 +39,7 @@ def test_the_change_of_weights_in_both_parts_is_that_of_the_layer() -> None:
     def squares(unit: Unit) -> np.ndarray:
         """Of the numerators: weights times the norm in θ_P."""
         context = make_context(unit)
-        weights = make("weight-change").localise(context).layers["weight"].to_numpy()
+        weights = make("weight-change").localise(context)["layers"]["weight"].to_numpy()
         pretrained = context.model("pretrained")
         norms = [
             torch.cat([pretrained.model.get_parameter(n).flatten() for n in layer]).norm().item()

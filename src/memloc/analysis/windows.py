@@ -79,7 +79,7 @@ def window_tables(
     predicted: np.ndarray,
     unmodified: np.ndarray,
     examples: pd.DataFrame,
-) -> dict[str, Any]:
+) -> dict[str, pd.DataFrame]:
     """The tables layers, windows, predictions and examples of a technique that changes windows.
 
     An example that was never memorised, or that no window undoes, has no smallest window.

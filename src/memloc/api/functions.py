@@ -7,7 +7,7 @@ import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -395,14 +395,15 @@ def _compute(
             progress.start(job)
             started = time.perf_counter()
             try:
-                tables, spent = technique.compute(context, partial(progress.advance, job))
+                own = replace(context, costs={})
+                tables = technique.localise(own, partial(progress.advance, job))
             except MemlocError as error:
                 failures.append(f"{technique.name} failed: {error}")
                 progress.fail(job, Failure.of(job, error))
                 continue
             progress.finish(job)
             seconds = round(time.perf_counter() - started, 3)
-            passes = spent.get("block_passes")
+            passes = own.costs.get("block_passes")
             costs.append({"job": technique.name, "seconds": seconds, "block_passes": passes})
             for name, rows in tables.items():
                 parts.add(name, rows)
@@ -437,7 +438,7 @@ def prepare(models: GivenModels) -> Iterator[Context]:
         ...     **models, tokenizer=tok, data=df, original_label="gold", windows={"sizes": [1]}
         ... ) as context:
         ...     found = memloc.Swapping().localise(context)
-        >>> found.windows["size"].tolist()
+        >>> found["windows"]["size"].tolist()
         [1, 1, 1, 3]
 
     Raises:

@@ -497,24 +497,24 @@ def window(job: Job, store: Store, report: Report) -> Output:
 
 def localise(job: Job, store: Store, report: Report) -> Output:
     """Apply a technique, or put together what was found on its windows."""
-    context, technique = context_for(job, store), _technique(job)
+    context, technique = replace(context_for(job, store), costs={}), _technique(job)
     parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
     if not parts:
-        tables, costs = technique.compute(context, report)
-        return Output(tables=tables, costs={**costs, "peak_memory_bytes": peak_memory()})
+        tables = technique.localise(context, report)
+        return Output(tables=tables, costs={**context.costs, "peak_memory_bytes": peak_memory()})
     windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
     artefacts = [store.open(*need) for need in parts.values()]
     found = [
         {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
         for a in artefacts
     ]
-    result = technique.combine(context, windows, found)
+    tables = technique.combine(context, windows, found)
     spent = [artefact.manifest["costs"] for artefact in artefacts]
     costs = {
         "seconds": round(sum(cost["seconds"] for cost in spent), 3),
         "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),
     }
-    return Output(tables=dict(result.tables), costs={**result.costs, **costs})
+    return Output(tables=tables, costs={**context.costs, **costs})
 
 
 def _technique(job: Job) -> Technique:

@@ -30,7 +30,6 @@ from memloc.techniques.base import (
     Context,
     Explanation,
     Kind,
-    LocalisationResult,
     Technique,
     TechniqueFailed,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "Circumstances",
     "Context",
     "Explanation",
-    "LocalisationResult",
     "Settings",
     "Technique",
     "TechniqueFailed",

@@ -66,6 +66,8 @@ class Context:
     cache_folder: Path | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
     """What a technique keeps from one part of its work to the next in the same process."""
+    costs: dict[str, Any] = field(default_factory=dict)
+    """What its work took beside time: a technique notes its `block_passes` here."""
     resume: ResumePoint | None = None
     """Where a window that trains for long may save its state (`memloc.training.resume`)."""
     has_original: bool = True
@@ -114,39 +116,6 @@ class Context:
         noisy = self.examples["noisy"].to_numpy()
         rows = [self.encoded.rows[row] for row in noisy.nonzero()[0]]
         return self.examples[noisy], Encoded(rows, self.encoded.pad_id)
-
-
-@dataclass(frozen=True)
-class LocalisationResult:
-    """Tidy tables; layers are numbered from 1.
-
-    Every technique has layers; those that modify windows of layers have windows, predictions and
-    examples too; `details` are the tables that a technique declares as its own.
-
-    - layers: technique, layer, weight, spread (standard deviation over the technique's own seeds)
-    - windows: technique, first_layer, last_layer, size, noisy_error, clean_error
-    - predictions: technique, first_layer, last_layer, example, predicted
-    - examples (the noisy ones): technique, example, memorised, smallest_window, first_layer,
-      last_layer
-    """
-
-    layers: pd.DataFrame
-    windows: pd.DataFrame | None = None
-    predictions: pd.DataFrame | None = None
-    examples: pd.DataFrame | None = None
-    details: Tables = field(default_factory=dict)
-    costs: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def tables(self) -> Tables:
-        """The tables that there are, by name."""
-        named = {
-            "layers": self.layers,
-            "windows": self.windows,
-            "predictions": self.predictions,
-            "examples": self.examples,
-        }
-        return {k: table for k, table in named.items() if table is not None} | self.details
 
 
 @dataclass(frozen=True)
@@ -227,7 +196,7 @@ class Technique:
     at_checkpoints: ClassVar[bool] = False
     """Whether a run that looks at checkpoints of the training applies it to them."""
     tables: ClassVar[tuple[Table, ...]] = ()
-    """What it writes beside the usual tables (`LocalisationResult.details`)."""
+    """What it writes beside the usual tables."""
     colour: ClassVar[str | None] = None
     """Of its lines and points in figures, as #RRGGBB; None leaves the choice to them."""
     marker: ClassVar[str | None] = None
@@ -351,16 +320,15 @@ class Technique:
         """The same for one window."""
         return 5.0
 
-    def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
-        """Its tables, and what they cost."""
-        found = self.localise(context, report)
-        return found.tables, found.costs
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
+        """Its tables by name; `report` takes the finished fraction.
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
-        """Analyse; `report` takes the finished fraction."""
+        Techniques have `layers`; those that change windows of layers have windows, predictions and
+        examples too (`memloc.analysis.windows.window_tables`). Others are those it declares.
+        """
         table = self.score(context)
         report(1.0)
-        return LocalisationResult(check_scores(self.name, table, context.n_layers))
+        return {"layers": check_scores(self.name, table, context.n_layers)}
 
     def score(self, context: Context) -> pd.DataFrame:
         """One row per layer: `layer` (from 1) and `weight` (the larger, the more memorisation)."""
@@ -372,8 +340,8 @@ class Technique:
 
     def combine(
         self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]
-    ) -> LocalisationResult:
-        """The result from the findings on all windows; needs no model."""
+    ) -> Tables:
+        """Its tables from the findings on all windows; needs no model."""
         raise self._without("combine")
 
     def _without(self, method: str) -> TechniqueFailed:
@@ -392,14 +360,6 @@ class Explanation(Technique):
         if there.examples is not None and "original_label" not in there.examples:
             return NO_OLD_CLASS
         return super().obstacle(there)
-
-    def compute(self, context: Context, report: Report) -> tuple[Tables, dict[str, Any]]:
-        """Its tables."""
-        return self.explain(context, report), {}
-
-    def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
-        """The tables that it declares."""
-        raise self._without("explain")
 
 
 def tidy(axes: Mapping[str, Iterable[Any]], **values: Any) -> pd.DataFrame:

@@ -129,7 +129,7 @@ class Centroids(Explanation):
         """States are there already."""
         return 0.1
 
-    def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Tables: centroids, trajectories, events, crossings, pairs."""
         import pandas as pd
 

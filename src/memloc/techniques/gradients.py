@@ -30,7 +30,6 @@ from memloc.models.names import Role
 from memloc.tables import CELL, EXAMPLE, LAYER, STATE, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
-    LocalisationResult,
     Report,
     Tables,
     Technique,
@@ -142,7 +141,7 @@ class Gradients(Technique):
         """Forward and backward."""
         return 3.0
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Mean gradients of both sets in both models, and the weights of the layers."""
         import numpy as np
         import torch
@@ -184,11 +183,12 @@ class Gradients(Technique):
         scale = norms["frozen", config.norm, used] if config.divide_by_frozen else np.ones(1)
         layers = range(1, len(found) + 1)
         kinds = {"kind": get_args(Norm), "gradient": ("clean", "noisy", "difference")}
-        details = {
+        tables = {
+            "layers": layer_table(self.name, to_weights(found / scale)),
             "gradients": tidy(
                 {"technique": [self.name], "model": roles, **kinds, "layer": layers},
                 norm=list(norms.values()),
-            )[list(self.tables[0].columns)]
+            )[list(self.tables[0].columns)],
         }
         if config.per_example:
             weights = []
@@ -199,14 +199,11 @@ class Gradients(Technique):
                 # An example without a gradient has no weights.
                 weights.append(to_weights(values) if values.sum() > 0 else values * np.nan)
                 advance(5)
-            details["example_gradients"] = tidy(
+            tables["example_gradients"] = tidy(
                 {"technique": [self.name], "example": ids[noisy], "layer": layers}, weight=weights
             )
-        return LocalisationResult(
-            layers=layer_table(self.name, to_weights(found / scale)),
-            details=details,
-            costs={"block_passes": target.block_passes},
-        )
+        context.costs["block_passes"] = target.block_passes
+        return tables
 
 
 @dataclass

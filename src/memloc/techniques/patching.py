@@ -24,8 +24,8 @@ from memloc.techniques.base import (
     Circumstances,
     Context,
     LayerCurves,
-    LocalisationResult,
     Report,
+    Tables,
     Technique,
     TechniqueFailed,
     tidy,
@@ -94,7 +94,7 @@ class Patching(Technique):
         """Noisy examples alone, half of the layers on average, in both directions."""
         return n_layers / 4
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Patch every layer in both directions."""
         import numpy as np
         import pandas as pd
@@ -128,17 +128,14 @@ class Patching(Technique):
             )
             report(len(shares) / 2)
         layers = range(1, context.n_layers + 1)
-        return LocalisationResult(
-            layers=layer_table(self.name, np.maximum(0.0, np.diff(shares[0], prepend=0.0))),
-            details={
-                "patching": tidy(
-                    {"technique": [self.name], "direction": answers, "layer": layers},
-                    flipped=shares,
-                ),
-                "example_patching": pd.concat(tables, ignore_index=True),
-            },
-            costs={"block_passes": passes},
-        )
+        context.costs["block_passes"] = passes
+        return {
+            "layers": layer_table(self.name, np.maximum(0.0, np.diff(shares[0], prepend=0.0))),
+            "patching": tidy(
+                {"technique": [self.name], "direction": answers, "layer": layers}, flipped=shares
+            ),
+            "example_patching": pd.concat(tables, ignore_index=True),
+        }
 
 
 def _patched(

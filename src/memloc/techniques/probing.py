@@ -25,7 +25,6 @@ from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table, number
 from memloc.techniques.base import (
     Context,
     Explanation,
-    LocalisationResult,
     Report,
     Tables,
     Technique,
@@ -102,7 +101,7 @@ class Probing(Technique):
         """Probes are small, but many."""
         return 1.0 * n_layers
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Probe all layers with all seeds."""
         import numpy as np
         import pandas as pd
@@ -140,11 +139,10 @@ class Probing(Technique):
             pd.DataFrame({**columns, "probe": "mlp", "f1": found.reshape(-1), **chosen}),
             pd.DataFrame({**columns, "probe": "linear", "f1": test_f1(linear).reshape(-1)}),
         ]
-        return LocalisationResult(
-            layers=layer_table(self.name, *gains(found)),
-            details={"probes": self.tables[0].frame(pd.concat(tables, ignore_index=True))},
-            costs={"probe_steps": mlp.steps},
-        )
+        return {
+            "layers": layer_table(self.name, *gains(found)),
+            "probes": self.tables[0].frame(pd.concat(tables, ignore_index=True)),
+        }
 
 
 def gains(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -205,7 +203,7 @@ class ClassProbes(Explanation):
         """Probes of both kinds of labels."""
         return 2.0 * n_layers
 
-    def explain(self, context: Context, report: Report = lambda _: None) -> Tables:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Tables: class_probes, events."""
         import numpy as np
         import pandas as pd

@@ -27,7 +27,6 @@ from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
     Context,
-    LocalisationResult,
     Report,
     Tables,
     Technique,
@@ -120,7 +119,7 @@ class Retraining(Technique):
             )
         return super().obstacle(there)
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Retrain all windows, one after the other."""
         from memloc.analysis.windows import chosen_windows
 
@@ -214,7 +213,7 @@ class Retraining(Technique):
 
     def combine(
         self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]
-    ) -> LocalisationResult:
+    ) -> Tables:
         """Errors, weights and the window that undoes each example.
 
         Raises:
@@ -244,17 +243,15 @@ class Retraining(Technique):
             rows = [(self.name, *window, reason) for window, reason in failed.items()]
             details["failures"] = pd.DataFrame(rows, columns=list(self.tables[1].columns))
         examples = context.examples.set_index("example").loc[answers[0]["example"]].reset_index()
-        return LocalisationResult(
-            **window_tables(
-                self.name,
-                tuple(found),
-                np.stack([table["predicted"].to_numpy() for table in answers]),
-                answers[0]["unmodified"].to_numpy(),
-                examples,
-            ),
-            details=details,
-            costs={"block_passes": sum(int(table["block_passes"].iloc[0]) for table in losses)},
+        tables = window_tables(
+            self.name,
+            tuple(found),
+            np.stack([table["predicted"].to_numpy() for table in answers]),
+            answers[0]["unmodified"].to_numpy(),
+            examples,
         )
+        context.costs["block_passes"] = sum(int(part["block_passes"].iloc[0]) for part in losses)
+        return tables | details
 
     def _cache(self, context: Context, model: BlockModel) -> StateCache | None:
         """States of all examples below the windows, if they are the same in every step."""

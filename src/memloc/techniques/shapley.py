@@ -22,8 +22,8 @@ from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Context,
     LayerCurves,
-    LocalisationResult,
     Report,
+    Tables,
     Technique,
     tidy,
 )
@@ -87,7 +87,7 @@ class Shapley(Technique):
         """All sets of layers, or those of so many orders; noisy examples alone."""
         return 2 * USUAL_NOISE * min(2.0 ** min(n_layers, 60) / n_layers, 25 * n_layers)
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Mix the two models in all ways, or in many."""
         import numpy as np
 
@@ -127,7 +127,10 @@ class Shapley(Technique):
         )
         report(1.0)
         layers = range(1, n_layers + 1)
-        details = {
+        context.costs["block_passes"] = passes
+        return {
+            # A layer whose replacement restores more labels than it undoes holds nothing.
+            "layers": layer_table(self.name, np.maximum(0.0, found.mean)),
             "shapley": tidy(
                 {"technique": [self.name], "layer": layers},
                 value=found.mean,
@@ -138,9 +141,3 @@ class Shapley(Technique):
                 value=found.values.T,
             ),
         }
-        return LocalisationResult(
-            # A layer whose replacement restores more labels than it undoes holds nothing.
-            layers=layer_table(self.name, np.maximum(0.0, found.mean)),
-            details=details,
-            costs={"block_passes": passes, "orders": found.orders, "sets": found.sets},
-        )

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memloc.techniques.base import Context, LocalisationResult, Report, Technique
+from memloc.techniques.base import Context, Report, Tables, Technique
 
 if TYPE_CHECKING:
     from memloc.config import Dtype, Unit
@@ -39,7 +39,7 @@ class Swapping(Technique):
         """All windows advance together, see `memloc.models.mixing`."""
         return n_layers**2 / 6 + n_layers / 2 + 1
 
-    def localise(self, context: Context, report: Report = lambda _: None) -> LocalisationResult:
+    def localise(self, context: Context, report: Report = lambda _: None) -> Tables:
         """Swap all windows and weigh the layers by the errors that follow."""
         from memloc.analysis.windows import all_windows, chosen_windows, window_tables
 
@@ -56,14 +56,8 @@ class Swapping(Technique):
         # All windows advance together, so leaving some out would save little.
         kept = [window in chosen for window in all_windows(memorised.n_layers)]
         predicted, unmodified = found.predicted[1:][kept], found.predicted[0]
-        return LocalisationResult(
-            **window_tables(self.name, chosen, predicted, unmodified, context.examples),
-            costs={
-                "block_passes": found.block_passes,
-                "batches": found.batches,
-                "shared": memorised.can_resume,
-            },
-        )
+        context.costs["block_passes"] = found.block_passes
+        return window_tables(self.name, chosen, predicted, unmodified, context.examples)
 
 
 def swap_all_windows(
