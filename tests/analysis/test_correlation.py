@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import combinations, permutations
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import pearsonr, spearmanr
@@ -9,6 +12,8 @@ from scipy.stats import pearsonr, spearmanr
 from memloc.analysis.correlation import (
     FEWEST,
     Points,
+    agreeing_group,
+    compare_profiles,
     correlate,
     interval_of_mean,
     mean_correlation,
@@ -33,23 +38,17 @@ def test_both_coefficients_are_those_of_scipy(n: int, digits: int) -> None:
     assert found.pearson == pytest.approx(pearsonr(one, other).statistic, abs=1e-9)
 
 
-def test_the_interval_is_that_of_samples_written_out() -> None:
-    one, other = noisy_pair(9, seed=3)
-    found = correlate(one, other, resamples=300)
-    slow = bootstrap(one, other, range(9), 300)
-    assert found.spearman_interval == pytest.approx(slow["spearman"], abs=1e-9)
-    assert found.pearson_interval == pytest.approx(slow["pearson"], abs=1e-9)
-
-
-def test_units_of_different_size_are_drawn_as_a_whole() -> None:
+@pytest.mark.parametrize("units", ["abcdefghijklmn", "aaaabbbccccdee"])
+def test_intervals_are_those_of_samples_of_whole_units_written_out(units: str) -> None:
     one, other = noisy_pair(14, seed=4)
-    units = list("aaaabbbccccdee")
-    found = correlate(one, other, units, resamples=300)
+    found = correlate(one, other, list(units), resamples=300)
     slow = bootstrap(one, other, units, 300)
-    assert (found.n, found.units) == (14, 5)
+    assert (found.n, found.units) == (14, len(set(units)))
     assert found.spearman == pytest.approx(spearmanr(one, other).statistic)
     assert found.spearman_interval == pytest.approx(slow["spearman"], abs=1e-9)
     assert found.pearson_interval == pytest.approx(slow["pearson"], abs=1e-9)
+    mean = interval_of_mean(one, list(units), resamples=300)
+    assert mean == pytest.approx(bootstrap_mean(one, units, 300), abs=1e-12)
 
 
 def test_fewer_than_four_points_have_no_correlation() -> None:
@@ -113,13 +112,52 @@ def test_the_interval_of_a_mean_is_that_of_theory() -> None:
     )
     assert interval_of_mean(values[: FEWEST - 1]) is None
     assert interval_of_mean([1.0] * 4) == (1.0, 1.0)
+    assert interval_of_mean(values[:14], list("aaaaabbbbccccc")) is None  # three units
 
 
-def test_the_interval_of_a_mean_draws_units_as_a_whole() -> None:
-    values = np.random.default_rng(1).normal(0, 1, 14)
-    units = list("aaaabbbccccdee")
-    found = interval_of_mean(values, units, resamples=300)
-    assert found == pytest.approx(bootstrap_mean(values, units, 300), abs=1e-12)
-    assert interval_of_mean(values, list("aaaaabbbbccccc")) is None  # three units
-    singles = interval_of_mean(values[:9], range(9))
-    assert singles == pytest.approx(interval_of_mean(values[:9]))
+# --- do techniques agree? -----------------------------------------------------------------------
+
+
+def pairs(**values: float | None) -> list[dict[str, Any]]:
+    """a_b=.7 is the correlation of a and b."""
+    return [{"techniques": name.split("_"), "spearman": value} for name, value in values.items()]
+
+
+def test_every_pair_of_techniques_has_the_correlation_of_scipy() -> None:
+    generator = np.random.default_rng(1)
+    names = ("swapping", "retraining", "gradients")
+    profiles = {name: generator.random(12).round(1).tolist() for name in names}  # with ties
+    found = compare_profiles({**profiles, "probing": [None] * 12})
+    assert [pair["techniques"] for pair in found] == [
+        list(pair) for pair in combinations((*names, "probing"), 2)
+    ]
+    for pair in found:
+        one, other = (profiles.get(name) for name in pair["techniques"])
+        known = one is not None and other is not None
+        expected = pytest.approx(spearmanr(one, other).statistic) if known else None
+        assert pair["spearman"] == expected
+
+
+def test_three_of_four_may_agree_whatever_the_order_of_the_names() -> None:
+    found = pairs(a_b=0.9, a_c=0.8, b_c=0.7, a_d=0.95, b_d=0.1, c_d=-0.5)
+    for names in permutations("abcd"):
+        assert set(agreeing_group(names, found)) == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("found", "group"),
+    [
+        # a agrees with b and c, but they do not with each other: the better pair is left.
+        (pairs(a_b=0.7, a_c=0.9, b_c=0.5), ("a", "c")),
+        # {a, b, c} and {b, c, d} have the same worst pair (b, c), so the first is kept ...
+        (pairs(a_b=0.99, a_c=0.99, b_c=0.61, b_d=0.8, c_d=0.8, a_d=0.0), ("a", "b", "c")),
+        # ... and with a worse pair in the first, it is the second.
+        (pairs(a_b=0.99, a_c=0.61, b_c=0.9, b_d=0.8, c_d=0.8, a_d=0.0), ("b", "c", "d")),
+        (pairs(a_b=None), ()),
+    ],
+)
+def test_of_groups_in_which_every_pair_agrees_the_best_is_taken(
+    found: list[dict[str, Any]], group: tuple[str, ...]
+) -> None:
+    names = sorted({name for pair in found for name in pair["techniques"]})
+    assert agreeing_group(names, found) == group

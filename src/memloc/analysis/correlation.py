@@ -225,9 +225,7 @@ def compare_profiles(profiles: Mapping[str, Sequence[float | None]]) -> list[dic
 
 
 def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | None:
-    if None in one or None in other:
-        return None
-    profiles = np.array([one, other], dtype=float)
+    profiles = np.array([one, other], dtype=float)  # None is NaN
     known = np.isfinite(profiles).all()
     return correlate(profiles[0], profiles[1], resamples=0).spearman if known else None
 

@@ -33,8 +33,6 @@ class ShapleyValues:
     """[layers] of the mean over observations; 0 if all sets were looked at."""
     orders: int
     """Drawn; 0 if all sets were looked at."""
-    sets: int
-    """Looked at."""
 
     @property
     def mean(self) -> np.ndarray:
@@ -56,7 +54,7 @@ def exact_shapley(game: Game, n_layers: int) -> ShapleyValues:
         without = np.flatnonzero(~sets[:, layer])
         gain = found[without + 2**layer] - found[without]
         values[layer] = weights[sizes[without]] @ gain
-    return ShapleyValues(values, np.zeros(n_layers), 0, len(sets))
+    return ShapleyValues(values, np.zeros(n_layers), 0)
 
 
 def sampled_shapley(
@@ -97,7 +95,7 @@ def sampled_shapley(
         if worst <= standard_error:
             break
     assert total is not None
-    return ShapleyValues(total / len(pair_means), error, 2 * len(pair_means), len(known))
+    return ShapleyValues(total / len(pair_means), error, 2 * len(pair_means))
 
 
 def _growing(order: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
@@ -48,12 +48,6 @@ def all_windows(n_layers: int) -> tuple[Window, ...]:
         for size in range(1, n_layers + 1)
         for first in range(1, n_layers - size + 2)
     )
-
-
-def half_window(n_layers: int, half: Literal["bottom", "top"]) -> Window:
-    """The lower or the upper half of the layers; the middle one of an odd number is in neither."""
-    size = n_layers // 2
-    return Window(1, size) if half == "bottom" else Window(n_layers - size + 1, n_layers)
 
 
 def chosen_windows(n_layers: int, sizes: Sequence[int] | None) -> tuple[Window, ...]:

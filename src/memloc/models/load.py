@@ -305,27 +305,19 @@ def swapping_bytes(parameters: dict[str, Any]) -> dict[str, int]:
 
 def show_check(found: dict[str, Any], console: Console) -> None:
     """Print the description."""
-    sizes = found["parameters"]
-    smallest, largest = min(sizes["layers"]), max(sizes["layers"])
-    each = f"{largest:,} each" if smallest == largest else f"{smallest:,} to {largest:,}"
-    exact = found["resume_from_any_layer"]
-    cached = exact and found["head_reads"] != "other"
+    sizes = found["parameters"] | {"layers": sum(found["parameters"]["layers"])}
     memory = {name: text.size(size) for name, size in found["swapping_memory_bytes"].items()}
     slow = f"slow path: whole passes, because {found['resume_problem']}"
     rows = {
         "model": f"{found['model']} ({found['architecture']})",
         "layers": f"{found['layers']}, in {found['stack']}",
-        "parameters": f"{sizes['all']:,}",
-        "  embeddings": f"{sizes['embeddings']:,}",
-        "  layers": f"{sum(sizes['layers']):,} ({each})",
-        "  tail": f"{sizes['tail']:,} (of which head {sizes['of the tail, head']:,})",
+        "parameters": "\n".join(f"{size:,} {part}" for part, size in sizes.items()),
         "head reads": POOLING[found["head_reads"]],
         "padding, separator": f"{found['padding_token']}  {found['separator']}",
         "longest input": f"{found['max_tokens']} tokens",
-        "swapping windows": "fast: shared between windows" if exact else slow,
+        "windows": slow if found["resume_problem"] else "fast: shared between windows",
         "swapping needs": f"about {memory['two_models']}; "
         f"in low-memory mode {memory['low_memory']}",
-        "frozen model": "fast: head on stored states" if cached else "slow path: whole passes",
     }
     table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 3, 0, 0))
     for name, value in rows.items():

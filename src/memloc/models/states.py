@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memloc.analysis.windows import half_window
 from memloc.config import Dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError
@@ -103,8 +102,9 @@ def states_of(
     if of != "bottom_swapped" and of != "top_swapped":
         return pooled_states(model(of), encoded, report)
     memorised, original = model("memorised"), model("original")
-    half = half_window(memorised.n_layers, "bottom" if of == "bottom_swapped" else "top")
-    blocks = {layer: original.block(layer) for layer in half.layers}
+    half = memorised.n_layers // 2  # the middle one of an odd number is in neither
+    first = 1 if of == "bottom_swapped" else memorised.n_layers - half + 1
+    blocks = {layer: original.block(layer) for layer in range(first, first + half)}
     with original.mode(training=False), memorised.swapped(blocks):
         return pooled_states(memorised, encoded, report)
 
