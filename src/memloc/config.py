@@ -64,6 +64,7 @@ WORDING = {
     "finite_number": "it has to be a finite number",
     "int_from_float": "it has to be a whole number",
     "int_parsing": "it has to be a whole number",
+    "int_parsing_size": "it is too large",
     "int_type": "it has to be a whole number",
     "float_parsing": "it has to be a number",
     "float_type": "it has to be a number",
@@ -474,6 +475,9 @@ class Control(Settings):
 PAPER_SPLIT_RATE = 3e-5
 
 
+DeviceSetting = Annotated[Device, option(..., "Where to compute.")]
+
+
 class Workers(Settings):
     """How jobs run; without influence on what is found."""
 
@@ -527,9 +531,9 @@ class Slurm(Settings):
 class Execution(Workers):
     """The `execution` part of an experiment."""
 
-    executor: ExecutorName = "local"
-    device: Device = "auto"
-    save_every: float = setting(10.0, "Minutes between two saved states of a training.", gt=0)
+    executor: ExecutorName = option("local", "Where jobs run.")
+    device: DeviceSetting = "auto"
+    save_every: float = option(10.0, "Minutes between two saved states of a training.", gt=0)
     ray: Ray = Ray()
     slurm: Slurm = Slurm()
 
@@ -564,7 +568,6 @@ Explain = Annotated[
         ..., "Follow noisy examples through the layers (default: as far as model and data allow)."
     ),
 ]
-DeviceSetting = Annotated[Device, option(..., "Where to compute.")]
 
 
 class Run(Settings):

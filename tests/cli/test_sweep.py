@@ -107,8 +107,8 @@ BAD = [
     (["sweep", "small.yaml"], SMALL.replace("limit: 40", "limit: 5"),
      "questions, tiny-bert: a limit of 5 is too small"),
     (["sweep", "small.yaml", "--only", "nothing-*"], SMALL, "--only 'nothing-*' is not poss"),
-    (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every -1.0 is not possible"),
-    (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "'cloud' is not one of"),
+    (["sweep", "small.yaml", "--save-every", "-1"], SMALL, "--save-every '-1' is not possible"),
+    (["sweep", "small.yaml", "--executor", "cloud"], SMALL, "--executor 'cloud' is not possible"),
     (["sweep", "small.yaml"], SMALL + "control: {tasks: [topics], layers: [first], auxiliary: up}",
      "control: auxiliary 'up' is not possible: there is no such task"),
     # Where there is no Slurm, that is known before anything is planned.

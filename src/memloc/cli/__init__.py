@@ -34,7 +34,7 @@ app = typer.Typer(
 experiments.RUN.add(app, "run", experiments.run_command)
 experiments.LOCALISE.add(app, "localise", experiments.localise_command)
 experiments.CONTROL.add(app, "control", experiments.control_command)
-app.command("sweep")(experiments.sweep_command)
+experiments.SWEEP.add(app, "sweep", experiments.sweep_command)
 app.command("status")(results.status_command)
 app.command("claims")(results.claims_command)
 app.command("agreement")(results.agreement_command)

@@ -22,14 +22,15 @@ from memloc.cli.output import (
 from memloc.config import (
     Columns,
     ControlRun,
-    Device,
     Engine,
-    ExecutorName,
+    Execution,
     Localisation,
     Model,
     Run,
     TrackerName,
     Training,
+    Workers,
+    merge,
 )
 from memloc.errors import MemlocError
 
@@ -44,6 +45,7 @@ CONTROL = Options(
     without=("models", "all_techniques", *(f"data.{name}" for name in _OF_FILES)),
     part="control",
 )
+SWEEP = Options(Execution, without=[f"engine.{name}" for name in Workers.model_fields], files=False)
 
 
 def run_command(
@@ -131,6 +133,8 @@ def _carry_out(
 
 
 def sweep_command(
+    settings: dict[str, Any],
+    engine: Engine,
     name: Annotated[
         str | None,
         typer.Argument(
@@ -146,17 +150,6 @@ def sweep_command(
     data_dir: Annotated[
         Path | None, option("--data-dir", "Folder with local copies of the paper's tasks.")
     ] = None,
-    runs: Annotated[Path, option("--runs", "Folder for the store and the results.")] = Path("runs"),
-    executor: Annotated[
-        ExecutorName | None, option("--executor", "Where jobs run, whatever the file says.")
-    ] = None,
-    workers: Annotated[
-        int | None, option("--workers", "Of `local`: processes; of `ray`: workers at most.")
-    ] = None,
-    device: Annotated[Device | None, option("--device", "Where to compute.")] = None,
-    save_every: Annotated[
-        float | None, option("--save-every", "Minutes between two saved states of a training.")
-    ] = None,
     track: Annotated[
         TrackerName | None, option("--track", "Tell trackio or Weights & Biases how far it is.")
     ] = None,
@@ -168,7 +161,8 @@ def sweep_command(
     Every artefact is computed once, however many sweeps share it. After Ctrl-C, or if jobs failed,
     the same command goes on where it stopped.
 
-    Exit code 1: some jobs failed, all others are done. See docs/sweeps.md for the files.
+    Exit code 1: some jobs failed, all others are done. See docs/sweeps.md for the files. Options
+    win over what they say on their execution; there are more, such as `--slurm.minutes 60`.
     """
     from memloc.paper.presets import preset_names, preset_text, read_experiment
 
@@ -181,8 +175,8 @@ def sweep_command(
         print(preset_text(name), end="")
         return
     sweep = read_experiment(name, data_dir)
-    given = {"executor": executor, "workers": workers, "device": device, "save_every": save_every}
-    sweep = replace(sweep, execution=sweep.execution.replace(**given))
+    sweep = replace(sweep, execution=Execution(**merge(sweep.execution.model_dump(), settings)))
+    runs = engine.runs
     from memloc.api.experiments import sweep as run_sweep
     from memloc.engine.dry_run import dry_run as count
     from memloc.engine.store.store import Store

@@ -19,6 +19,7 @@ import typer
 from memloc.config import (
     ControlRun,
     Engine,
+    Execution,
     Localisation,
     Run,
     Setting,
@@ -33,6 +34,7 @@ PANELS = {
     **{"data": "Data", "model": "Model", "training": "Training", "seeds": "Training"},
     **{"seed": "Training", "control": "Training", "auxiliary": "Data", "auxiliary_limit": "Data"},
     **{"tasks": "Data", "held_back": "Data", "layers": "Model", "engine": None, "device": None},
+    **{"executor": None, "workers": None, "save_every": None},
     **{"explain": "Explanation", "generalisation": "Explanation", "checkpoints": "Explanation"},
     **{"memorised": "Model", "original": "Model", "pretrained": "Model", "near_ceiling": "Model"},
 }
@@ -58,12 +60,14 @@ class Options:
         also: Further groups whose settings have options here.
         without: Settings that this command does not have.
         part: Where the settings are in settings.json, if they are not all of it.
+        files: Whether `--config` may name a file with settings.
     """
 
     group: type[Settings]
     also: Mapping[str, type[Settings]] = field(default_factory=dict)
     without: Sequence[str] = ()
     part: str | None = None
+    files: bool = True
 
     @property
     def settings(self) -> dict[str, Setting]:
@@ -83,7 +87,8 @@ class Options:
         signature = inspect.signature(function, eval_str=True)
         own = dict(list(signature.parameters.items())[2:])
         context = ("ctx", inspect.Parameter.empty, typer.Context)
-        made = [context, *self._parameters(), ("config", None, ConfigFile)]
+        made = [context, *self._parameters()]
+        made += [("config", None, ConfigFile)] if self.files else []
         made += [(one.name, one.default, one.annotation) for one in own.values()]
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
@@ -113,8 +118,10 @@ class Options:
                 kind: Any = bool | None if setting.is_switch else str | None
                 yield _parameter_name(flag), None, Annotated[kind, made]
 
-    def read(self, values: Mapping[str, Any], words: Sequence[str]) -> tuple[Settings, Engine]:
+    def read(self, values: Mapping[str, Any], words: Sequence[str]) -> tuple[Any, Engine]:
         """The settings that short options (by parameter), long ones and a file give together.
+
+        Those of `Execution` are only what was given, as the rest is in the file of a sweep.
 
         Raises:
             ConfigError: If there is no such setting, or a value is not possible.
@@ -129,13 +136,14 @@ class Options:
                     put(given, path, value if isinstance(value, str) else on)
         for setting, text in self._long_options(list(words)):
             put(given, setting.path, text)
-        if values["config"] is not None:
+        if values.get("config") is not None:
             given = complete.merge_given(complete.read_settings(values["config"], self.part), given)
         engine = Engine(**given.pop("engine", {}))
-        make: dict[type[Settings], Callable[[dict[str, Any]], Settings]] = {
+        make: dict[type[Settings], Callable[[dict[str, Any]], Any]] = {
             Run: complete.complete_run,
             Localisation: complete.complete_localisation,
             ControlRun: complete.complete_control,
+            Execution: dict,
         }
         return make[self.group](given), engine
 
