@@ -1,6 +1,6 @@
 """What it cost, and what the paper's own grid would cost on a GPU.
 
-The model: a job is so many floating-point operations (`memloc.engine.costs`), and a machine does
+The model: a job is so many floating-point operations (`memloc.engine.plan`), and a machine does
 a share of what it does in a plain matrix product. That share is measured here per step; that a GPU
 reaches the same share is an assumption, and so the page also shows a third of it.
 """

@@ -1,6 +1,6 @@
 """What the jobs of sweeps took, and how many floating-point operations they were.
 
-Operations are those of memloc's cost model (`memloc.engine.costs`), as plans have them, with one
+Operations are those of memloc's cost model (`memloc.engine.plan`), as plans have them, with one
 correction: it guesses the number of tokens from that of words, and here they are counted.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from memloc.engine.costs import speed_job
+from memloc.engine.dry_run import speed_job
 from memloc.engine.job import Job, read_plan
 from memloc.engine.local import LocalExecutor
 from memloc.engine.progress import Progress

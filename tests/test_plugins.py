@@ -22,7 +22,6 @@ from memloc.config import ControlRun
 from memloc.engine.control import prepare
 from memloc.engine.experiment import InputCache
 from memloc.engine.local import LocalExecutor
-from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.report.figures.looks import technique_looks
 from memloc.techniques import Settings, Technique
@@ -166,16 +165,18 @@ def test_a_technique_that_fails_is_named_and_the_others_go_on(
     memloc_with, finished: Finished, tmp_path: Path
 ) -> None:
     finished.copy_to(tmp_path / "runs")
-    chosen = "broken,few,nan,crash,spread,random"
-    found = memloc_with("run", "--config", finished.run / "settings.json", "--seeds", "1",
-                        "--techniques", chosen, "--no-explain", "--workers", "1",
-                        "--json")  # fmt: skip
+    command = ("run", "--config", finished.run / "settings.json", "--seeds", "1",
+               "--no-explain", "--workers", "1", "--json", "--techniques")  # fmt: skip
+    found = memloc_with(*command, "swapping,broken")
+    assert found.returncode == 2
+    assert found.stdout == ""  # before any work
+    assert "'broken' of tiny-techniques 1.2 cannot be imported" in " ".join(found.stderr.split())
+    found = memloc_with(*command, "few,nan,crash,spread,random")
     assert found.returncode == 2
     summary = json.loads(found.stdout)
     assert set(summary["techniques"]) == {"spread", "random"}
     said = " | ".join(summary["failures"])
     for words in (
-        "'broken' of tiny-techniques 1.2 cannot be imported",
         "'few' returned weights for layers [1] of a model with 3",
         "'nan' returned nan for layer 2",
         "a defect in the technique",
@@ -249,8 +250,8 @@ def test_a_class_in_a_script_takes_part_in_the_control_benchmark(
     config = ControlRun(models=models, tasks=["topics"], auxiliary="reviews", data={"limit": 90})
     store = Store(tmp_path)
     with LocalExecutor(store, 1) as executor:
-        found = prepare(config, InputCache(store), executor, {"device": "cpu"}, Progress())
-    assert {"swapping", "alternating"} <= {*found.plan.cells[0].techniques}
+        found = prepare(config, InputCache(executor, {"device": "cpu"}))
+    assert {"swapping", "alternating"} <= {*found.plan.cells[0].results}
 
 
 def test_a_class_in_a_script_is_a_technique_as_any_other(

@@ -453,9 +453,6 @@ class Generalisation(Settings):
     learning_rate: float | None = setting(
         None, "Default: the paper's 3e-5, or that of the fine-tuning if it is higher.", gt=0
     )
-    standard_error: float | None = setting(
-        None, "No more halves once that of the task score is below this.", gt=0, lt=1
-    )
 
 
 class Control(Settings):
@@ -488,6 +485,10 @@ class Workers(Settings):
         None, "States a process keeps in memory, such as 500MB (default: 1GB); more go to a file."
     )
     low_memory: bool = rare(False, "Layers of θ_O stay in a file until needed; same results.")
+
+    def where(self, device: str) -> dict[str, Any]:
+        """For `Job.where`."""
+        return {"device": device, "cache_memory": self.cache_memory, "low_memory": self.low_memory}
 
 
 class Engine(Workers):
@@ -539,12 +540,7 @@ class Execution(Workers):
 
     def where(self, device: str) -> dict[str, Any]:
         """For `Job.where`."""
-        return {
-            "device": device,
-            "cache_memory": self.cache_memory,
-            "low_memory": self.low_memory,
-            "save_every": self.save_every * 60,
-        }
+        return {**super().where(device), "save_every": self.save_every * 60}
 
 
 def _check_different(seeds: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from memloc.config import Data
 from memloc.engine import experiment
 from memloc.engine.compute import KINDS
 from memloc.engine.dry_run import PlaceholderInputs
-from memloc.engine.progress import Progress
+from memloc.engine.local import LocalExecutor
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.errors import DataError, ModelError
@@ -151,8 +151,8 @@ def test_the_paper_is_counted_as_in_its_appendix(
 ) -> None:
     monkeypatch.setattr(experiment, "load_task", away)
     monkeypatch.setattr(experiment, "resolve", away)
-    store = Store(tmp_path / "store")
-    planned = plan_sweep(read_experiment("paper"), store, Progress(), PlaceholderInputs(store))
+    inputs = PlaceholderInputs(LocalExecutor(Store(tmp_path / "store"), 1), {})
+    planned = plan_sweep(read_experiment("paper"), inputs)
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
         main = [
             run for _, run in planned.runs
@@ -178,7 +178,7 @@ PLAN = """
 import sys, time
 from pathlib import Path
 from memloc.engine.job import write_plan
-from memloc.engine.progress import Progress
+from memloc.engine.local import LocalExecutor
 from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
@@ -190,7 +190,8 @@ def no_model(config): raise ModelError("away")
 experiment.load_task, experiment.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
-jobs = plan_sweep(read_experiment("paper"), store, Progress(), PlaceholderInputs(store)).jobs
+inputs = PlaceholderInputs(LocalExecutor(store, 1), {"device": "cpu"})
+jobs = plan_sweep(read_experiment("paper"), inputs).jobs
 write_plan(Path(sys.argv[1]), jobs)
 missing = sum(not store.has(*job.artefact) for job in jobs)
 seconds = time.process_time() - began

@@ -9,11 +9,18 @@ import json
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from memloc.engine.job import Job
+from memloc.engine.job import Artefact, Job
 from memloc.engine.local import LocalExecutor
 from memloc.engine.progress import Progress, View
 from memloc.engine.store.store import Store
+
+if TYPE_CHECKING:
+    from memloc.config import Run
+    from memloc.engine.plan import Plan
+    from memloc.models.names import ModelSource
+    from memloc.techniques import Technique
 
 LAYERS = 2
 
@@ -26,12 +33,27 @@ def make_model(folder: Path) -> Path:
     return folder
 
 
+def plan_of(
+    config: Run,
+    data: Artefact,
+    source: ModelSource,
+    layers: int,
+    where: dict[str, Any],
+    explanations: Sequence[Technique] = (),
+    **more: Any,
+) -> Plan:
+    """The plan of a run on a model with so many layers."""
+    from memloc.engine.plan import Planner, plan_run
+
+    described = data, config.model, source, config.training, config.windows, layers, where
+    return plan_run(config, Planner(*described, **more), explanations)
+
+
 def make_jobs(model: Path, store: Store, device: str = "auto") -> list[Job]:
     """Trainings, swapping, and the windows of retraining, as a cluster gets them."""
     from memloc.config import Data, Model, Run, Training
     from memloc.data.load import load_task
     from memloc.engine.job import write_task
-    from memloc.engine.plan import plan_run
     from memloc.models.names import resolve
 
     config = Run(
@@ -41,7 +63,7 @@ def make_jobs(model: Path, store: Store, device: str = "auto") -> list[Job]:
     )
     where = {"device": device, "cache_memory": None}
     data = write_task(store, load_task(Data(task="reviews", limit=60)))
-    return list(plan_run(config, data, resolve(config.model), LAYERS, where).jobs)
+    return plan_of(config, data, resolve(config.model), LAYERS, where).jobs
 
 
 def naps(count: int, seconds: float, *needs: Job, name: str = "nap") -> list[Job]:

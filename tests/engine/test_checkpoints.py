@@ -29,7 +29,7 @@ from memloc.engine.compute import forget_context, load
 from memloc.engine.experiment import InputCache
 from memloc.engine.job import Job, run_job
 from memloc.engine.loop import Outcome
-from memloc.engine.plan import Plan, snapshots_of
+from memloc.engine.plan import Plan, snapshot_of
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
@@ -84,8 +84,8 @@ class Bench:
         self.seed = self.plan.cells[0]
 
     def run(self, config: Run) -> tuple[Plan, Result, list[str]]:
-        here, inputs = Here(self.store), InputCache(self.store)
-        planned = experiment.prepare(config, inputs, here, {"device": "cpu"}, Progress())
+        here: Any = Here(self.store)
+        planned = experiment.prepare(config, InputCache(here, {"device": "cpu"}))
         self.task: Task = planned.outline.task
         outcome = here.execute(planned.jobs, Progress())
         found = planned.collect(self.store, outcome)
@@ -135,9 +135,9 @@ def content(store: Store, job: Job) -> dict[str, bytes]:
 def test_a_snapshot_is_the_training_that_stops_there_bit_for_bit(
     bench: Bench, stopped: dict[str, BlockModel], state: str
 ) -> None:
-    job = snapshots_of(bench.seed.trainings[state], [EARLY])
-    assert job.key in {one.key for one in bench.seed.snapshots}
-    kept = load_file(bench.store.root / "train" / job.key / f"epoch-{EARLY}.safetensors")
+    job = snapshot_of(bench.seed.trainings[state], EARLY)
+    assert job == bench.seed.checkpoints[EARLY].trainings[state]
+    kept = load_file(bench.store.root / "train" / job.key / "final.safetensors")
     expected = dict(stopped[state].model.named_parameters())
     assert set(expected) - set(kept) == set(stopped[state].groups.embeddings)
     assert all(torch.equal(kept[name], expected[name]) for name in kept)
@@ -186,11 +186,11 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
     at = bench.seed.checkpoints[EARLY]
     probed = Probing(**PROBING).localise(context)
     pd.testing.assert_frame_equal(
-        table(bench.store, at.techniques["probing"], "layers"), probed["layers"]
+        table(bench.store, at.results["probing"], "layers"), probed["layers"]
     )
     explained = Centroids().localise(context)
     pd.testing.assert_frame_equal(
-        table(bench.store, at.explanations["centroids"], "centroids"), explained["centroids"]
+        table(bench.store, at.results["centroids"], "centroids"), explained["centroids"]
     )
     layers = bench.result.tables["checkpoint_layers"]
     shown = layers[(layers["epoch"] == EARLY) & (layers["technique"] == "centroids")]
@@ -201,14 +201,14 @@ def test_probes_and_centroids_look_at_the_model_of_that_epoch(
 def test_the_last_checkpoint_is_the_result_of_the_run_itself(bench: Bench) -> None:
     tables = bench.result.tables
     assert tables["checkpoints"]["epoch"].tolist() == [EARLY, EPOCHS]
-    assert bench.seed.checkpoints[EPOCHS].techniques["swapping"].key == (
-        bench.seed.techniques["swapping"].key
-    )
-    end = tables["checkpoint_windows"].query("epoch == @EPOCHS").drop(columns="epoch")
-    pd.testing.assert_frame_equal(end.reset_index(drop=True), tables["windows"])
+    end, own = (cell.results["swapping"] for cell in (bench.seed.checkpoints[EPOCHS], bench.seed))
+    assert end.key == own.key
+    found = tables["checkpoint_windows"].query("epoch == @EPOCHS").drop(columns="epoch")
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), tables["windows"])
     # θ_P has no epochs: its states are there once.
     assert sum(title == "states of θ_P" for title in bench.computed) == 1
-    assert not any("checkpoints" in title for title in bench.computed)  # left by the trainings
+    snapshots = [title for title in bench.computed if title.startswith("θ_") and "epoch" in title]
+    assert snapshots == []  # left by the trainings
 
 
 def test_a_run_without_checkpoints_shares_everything_with_one_that_has_them(bench: Bench) -> None:
@@ -231,7 +231,7 @@ def test_a_training_that_was_done_before_is_repeated_with_the_same_weights(bench
     store = bench.empty_store("before")
     told = bench.seed.trainings["memorised"]
     plain = replace(told, where={k: v for k, v in told.where.items() if k != "snapshots"})
-    later = snapshots_of(plain, [EARLY])
+    later = snapshot_of(plain, EARLY)
     run_job(plain, store, lambda _: None)
     assert content(store, plain) == content(bench.store, told)
     assert not store.has(*later.artefact)
@@ -257,39 +257,37 @@ def run_until(job: Job, store: Store, done: Callable[[float], bool], save_every:
 def test_snapshots_survive_an_interruption(bench: Bench, save_every: float) -> None:
     store = bench.empty_store(f"interrupted-{save_every}")
     job = bench.seed.trainings["memorised"]
+    early = snapshot_of(job, EARLY)
     run_until(job, store, lambda fraction: fraction > 0.7, save_every)
-    kept = store.root / "resume" / f"{job.key}-epoch-{EARLY}-1"
-    assert kept.is_dir()
-    touched = kept.stat().st_mtime_ns
-    if save_every == 0:  # it goes on behind the snapshot, and does not make it again
-        run_until(job, store, lambda fraction: fraction > 0.9, 0)
-        assert kept.stat().st_mtime_ns == touched
+    assert content(store, early) == content(bench.store, early)
     run_job(job, store, lambda _: None)
-    for one in (job, snapshots_of(job, [EARLY])):
+    for one in (job, early):
         assert content(store, one) == content(bench.store, one)
-    assert list((store.root / "resume").iterdir()) == []
+    assert store.keys("resume") == []
 
 
-def test_a_snapshot_that_is_lost_costs_a_training_and_never_the_result(bench: Bench) -> None:
-    store = bench.empty_store("lost")
+def test_a_training_that_is_repeated_for_one_epoch_leaves_the_others_on_its_way(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = bench.empty_store("again")
     job = bench.seed.trainings["memorised"]
-    later = snapshots_of(job, [EARLY])
+    told = replace(job, where={**job.where, "snapshots": [EARLY, EARLY + 1]})
+    early, later = (snapshot_of(told, epoch) for epoch in (EARLY, EARLY + 1))
+    write = Store.write
+    full = StoreError("the disk is full")
 
-    def lose(job: Job, fraction: float) -> None:
-        run_until(job, store, lambda there: there > fraction, 0)
-        shutil.rmtree(store.root / "resume" / f"{job.key}-epoch-{EARLY}-1")
+    def refuse(self: Store, kind: str, key: str, *rest: Any) -> Any:
+        if key == early.key:
+            raise full
+        return write(self, kind, key, *rest)
 
-    lose(job, 0.7)
-    run_job(job, store, lambda _: None)
+    # A snapshot that cannot be written costs a training later on, and never the result.
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "write", refuse)
+        run_job(told, store, lambda _: None)
     assert content(store, job) == content(bench.store, job)
-    assert not store.has(*later.artefact)
-
-    # The job that trains again for it has no further epoch in which it could be lost but this one.
-    both = snapshots_of(job, [EARLY, EARLY + 1])
-    lose(both, 0.6)
-    with pytest.raises(StoreError, match=f"epoch {EARLY} could not be kept; free some space"):
-        run_job(both, store, lambda _: None)
-    run_job(both, store, lambda _: None)
-    early = f"epoch-{EARLY}.safetensors"
-    assert content(store, both)[early] == content(bench.store, later)[early]
-    assert set(content(store, both)) == {early, f"epoch-{EARLY + 1}.safetensors"}
+    assert store.has(*later.artefact)
+    assert not store.has(*early.artefact)
+    shutil.rmtree(store.folder(*later.artefact))
+    run_job(later, store, lambda _: None)
+    assert content(store, early) == content(bench.store, early)

@@ -9,13 +9,14 @@ import pytest
 
 from memloc.config import Data, Run
 from memloc.data.load import load_task
-from memloc.engine.costs import Estimator, pass_flops, rough_lengths, speed_job
+from memloc.engine.dry_run import Estimator, speed_job
 from memloc.engine.job import write_task
 from memloc.engine.local import LocalExecutor
-from memloc.engine.plan import model_job, plan_run
+from memloc.engine.plan import model_job, pass_flops, rough_lengths
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.models.names import ModelSource, resolve
+from tests.engine.same_results import plan_of
 from tests.engine.test_local import TASK, config
 
 FACTS = {
@@ -46,7 +47,7 @@ def plan_on(store: Store, limit: int, **changes):
     artefact = write_task(store, task)
     cost = pass_flops(FACTS, rough_lengths(task.train, 512))
     settings = Run(techniques={"swapping": {}, "retraining": {}}, **changes)
-    return plan_run(settings, artefact, SOURCE, 4, {"device": "cpu"}, pass_cost=cost), artefact
+    return plan_of(settings, artefact, SOURCE, 4, {"device": "cpu"}, pass_cost=cost), artefact
 
 
 def test_times_of_earlier_jobs_are_scaled_by_cost(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_a_model_is_measured_in_a_moment(tiny_folder: Path, tmp_path: Path) -> N
     other = load_task(Data(task="topics", limit=60))
     data = [write_task(store, TASK), write_task(store, other)]
     look = model_job(settings.model, source)
-    like = plan_run(settings, data[0], source, 3, {"device": "auto"}).jobs[0]
+    like = plan_of(settings, data[0], source, 3, {"device": "auto"}).jobs[0]
     job = speed_job(like, data)
     with LocalExecutor(store, 1) as executor:
         assert executor.execute([look, job], Progress()).failed == {}

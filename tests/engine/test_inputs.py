@@ -19,12 +19,12 @@ from memloc.engine.compute import context_for, forget_context, on_this_machine
 from memloc.engine.experiment import InputCache, prepare
 from memloc.engine.job import Job, write_task
 from memloc.engine.local import LocalExecutor
-from memloc.engine.plan import plan_run
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.views import LogLines
 from memloc.models.blocks import BlockModel
 from memloc.models.names import resolve
+from tests.engine.same_results import plan_of
 from tests.tiny_models import tiny_model, tiny_tokenizer
 
 
@@ -42,7 +42,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Job]:
     )
     data = write_task(store, load_task(Data(task="reviews", limit=90)))
     where = {"device": "cpu", "cache_memory": None}
-    cell = plan_run(config, data, resolve(config.model), 3, where).cells[0]
+    cell = plan_of(config, data, resolve(config.model), 3, where).cells[0]
     with LocalExecutor(store, 1) as executor:
         executor.execute([cell.trainings[s] for s in ("original", "memorised")], Progress())
     return store, cell.techniques["swapping"]
@@ -111,17 +111,12 @@ def test_binarising_is_for_tasks_of_several_classes(
     task: str, same: bool, tiny_folder: Path, tmp_path: Path
 ) -> None:
     store, stream = Store(tmp_path / "store"), io.StringIO()
-    inputs, model = InputCache(store), Model(name=str(tiny_folder))
+    model = Model(name=str(tiny_folder))
     data = [Data(task=task, limit=60, binarise=binarise) for binarise in (False, True)]
     with LocalExecutor(store, 1) as executor:
+        inputs = InputCache(executor, {"device": "cpu"}, Progress(LogLines(stream)))
         names = {
-            prepare(
-                Run(data=one, model=model, techniques={"swapping": {}}),
-                inputs,
-                executor,
-                {"device": "cpu"},
-                Progress(LogLines(stream)),
-            ).name
+            prepare(Run(data=one, model=model, techniques={"swapping": {}}), inputs).name
             for one in data
         }
     assert (inputs.data(data[0]) == inputs.data(data[1])) == same

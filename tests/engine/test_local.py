@@ -24,14 +24,20 @@ from memloc.engine.compute import KINDS, train
 from memloc.engine.job import Job, JobFailed, write_task
 from memloc.engine.local import LocalExecutor, default_workers, visible_gpus
 from memloc.engine.loop import CannotGoOn
-from memloc.engine.plan import plan_run
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.views import LogLines
 from memloc.models.names import resolve
 from memloc.report.terminal import show_run
 from memloc.training.loop import TrainingFailed
-from tests.engine.same_results import Recorder, assert_nothing_left, make_model, naps, riddle
+from tests.engine.same_results import (
+    Recorder,
+    assert_nothing_left,
+    make_model,
+    naps,
+    plan_of,
+    riddle,
+)
 
 TASK = load_task(Data(task="reviews", limit=60))
 
@@ -107,7 +113,7 @@ def test_only_what_depends_on_a_changed_setting_is_planned_anew(
 
     def new(changed: Run) -> int:
         data = write_task(store, load_task(changed.data))
-        plan = plan_run(changed, data, resolve(changed.model), 3, {"device": "cpu"})
+        plan = plan_of(changed, data, resolve(changed.model), 3, {"device": "cpu"})
         found = {job.artefact for job in plan.jobs} - done
         done.update(found)
         return len(found)
@@ -133,7 +139,7 @@ def test_results_of_a_seed_do_not_depend_on_the_other_seeds(tiny_folder: Path) -
     settings = config(tiny_folder).replace(techniques={name: {} for name in DEFAULT_TECHNIQUES})
     source, where = resolve(settings.model), {"device": "cpu", "cache_memory": None}
     alone, among = (
-        plan_run(settings.replace(seeds=seeds), ("data", "x"), source, 3, where)
+        plan_of(settings.replace(seeds=seeds), ("data", "x"), source, 3, where)
         for seeds in ((2,), (1, 2))
     )
     for name in DEFAULT_TECHNIQUES:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from memloc.config import Control, Generalisation, Run, Training, Unit, Windows
 from memloc.engine.loop import Ready
-from memloc.engine.plan import Plan, Planner, plan_run
+from memloc.engine.plan import Plan, Planner
 from memloc.models.names import ModelSource
 from memloc.techniques import find, make, names
+from tests.engine.same_results import plan_of
 
 SOURCE = ModelSource("some-model", "/somewhere/some-model", "f00d")
 CONFIG = Run(seeds=(1, 2), generalisation=Generalisation(splits=3))
@@ -15,12 +16,12 @@ WHERE = {"device": "cpu"}
 
 def plan(**arguments) -> Plan:
     parts = [make("centroids"), make("class_probes")]
-    return plan_run(CONFIG, ("data", "abc"), SOURCE, 4, WHERE, parts, **arguments)
+    return plan_of(CONFIG, ("data", "abc"), SOURCE, 4, WHERE, parts, **arguments)
 
 
 def test_keys_of_models_and_states_are_those_of_the_first_version() -> None:
     found = plan()
-    jobs = {job.title: job.key for job in (*found.jobs, *found.splits)}
+    jobs = {job.title: job.key for job in found.jobs}
     expected = {
         "frozen model: train the head alone": "16bb17fe2a0c509ea4ff4540261ac2f2",
         "θ_O: train on original labels, seed 2": "19b53b1ba5ee4311905a707487b3a526",
@@ -56,7 +57,7 @@ def test_labels_and_costs_of_a_plan_among_others_leave_its_keys_alone() -> None:
 def test_parts_of_layers_have_keys_of_their_own_where_they_matter() -> None:
     def keys(unit: Unit) -> tuple[dict[str, str], dict[str, str]]:
         config = Run(techniques={n: {} for n in names()}, windows=Windows(unit=unit))
-        jobs = plan_run(config, ("data", "abc"), SOURCE, 2, WHERE).cells[0]
+        jobs = plan_of(config, ("data", "abc"), SOURCE, 2, WHERE).cells[0]
         parts = {job.title: job.key for job in jobs.parts}
         results = {name: job.key for name, job in jobs.techniques.items()}
         return results | parts, {state: job.key for state, job in jobs.trainings.items()}
@@ -73,7 +74,7 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up() -> None:
     techniques = {"retraining": {"epochs": 1}, "swapping": {}, "gradients": {}}
     techniques["probing"] = {"seeds": 1, "epochs": 1}
     config = Run(training=Training(epochs=50), techniques=techniques)
-    jobs = plan_run(config, ("data", "abc"), SOURCE, 3, WHERE).jobs
+    jobs = plan_of(config, ("data", "abc"), SOURCE, 3, WHERE).jobs
     ready = Ready(jobs)
     for job in jobs:
         ready.add(job)

@@ -38,8 +38,9 @@ from memloc.config import (
     Training,
 )
 from memloc.data.task import Task
-from memloc.engine.experiment import Findings, describe, with_texts
-from memloc.techniques import make_usable
+from memloc.engine.collect import with_texts
+from memloc.engine.experiment import Findings, describe
+from memloc.techniques import make_techniques
 
 CLASSES = ("animals", "plants", "stones")
 EPOCHS = 6
@@ -134,7 +135,7 @@ def write_full_run(
             **{**describe(found), "generalisation": halves},
         },
         found,
-        {one.name: one.all_settings(config.windows) for one in make_usable(config.techniques)[0]},
+        {one.name: one.all_settings(config.windows) for one in make_techniques(config.techniques)},
     )
     folder = keep(findings, runs / findings.name).folder
     assert folder is not None

@@ -50,8 +50,9 @@ from memloc.data import noise as noise_of
 from memloc.data.encode import Encoded, encode
 from memloc.data.files import labelled_examples
 from memloc.data.task import Task
+from memloc.engine.collect import TableParts
 from memloc.engine.complete import choose_techniques, complete_run
-from memloc.engine.experiment import Findings, TableParts
+from memloc.engine.experiment import Findings
 from memloc.engine.given import (
     ABSENT,
     ROLES,
@@ -72,7 +73,7 @@ from memloc.results.summary import summarise
 from memloc.techniques import (
     Technique,
     check_possible,
-    make_usable,
+    make_techniques,
     possible_explanations,
     settings_of,
 )
@@ -340,7 +341,7 @@ def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are t
             possible.
     """
     settings = choose_techniques(models.techniques, {}, DEFAULT_TECHNIQUES)
-    chosen, broken = make_usable(settings)
+    chosen = make_techniques(settings)
     progress = _progress(models.progress)
     with _opened(models) as (context, given, asked, cautions):
         windows = context.windows
@@ -349,7 +350,7 @@ def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are t
         check_possible(possible, given.there, windows.unit, given.unit_problem)
         explanations, unexplained = possible_explanations(models.explain, given.there, settings)
         absent = [f"no {name}: {why}" for name, why in skipped.items()]
-        for sentence in (*cautions, *broken, *absent):
+        for sentence in (*cautions, *absent):
             progress.note(sentence)
         computed = [*possible, *explanations]
         tables, failures = _compute(context, computed, given.task.labels, progress)
@@ -371,7 +372,7 @@ def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are t
         },
         {**given.about(), "skipped": skipped},
         techniques={one.name: one.all_settings(windows) for one in possible},
-        failures=[*broken, *failures],
+        failures=failures,
         unexplained=unexplained,
     )
     summary = summarise(findings)

@@ -177,7 +177,6 @@ def sweep_command(
     sweep = read_experiment(name, data_dir)
     sweep = replace(sweep, execution=Execution(**merge(sweep.execution.model_dump(), settings)))
     runs = engine.runs
-    from memloc.api.experiments import sweep as run_sweep
     from memloc.engine.dry_run import dry_run as count
     from memloc.engine.store.store import Store
     from memloc.engine.sweep import select
@@ -195,6 +194,8 @@ def sweep_command(
         else:
             show_dry_run(found, make_console())
         return
+    from memloc.api.experiments import sweep as run_sweep  # brings torch
+
     if track is not None:
         check_tracker(track)
         progress.views.append(Tracker(track, sweep.name, Store(runs / "store")))

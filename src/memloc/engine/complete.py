@@ -27,7 +27,7 @@ from memloc.config import (
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.errors import ConfigError, nearest
 from memloc.models.names import known_training
-from memloc.techniques import PluginFailed, Technique, find, make, names
+from memloc.techniques import Technique, find, make, names
 
 Tree = Mapping[str, Any]
 
@@ -253,7 +253,10 @@ def choose_techniques(
             make(name, settings)
             continue
         found[name] = merge(found.get(name, {}), settings)
-    return {name: _in_full(name, settings) for name, settings in found.items()}
+    return {
+        name: make(name, settings).config.model_dump(mode="json")
+        for name, settings in found.items()
+    }
 
 
 def as_mapping(chosen: Any) -> dict[str, dict[str, Any]]:
@@ -285,13 +288,6 @@ def as_mapping(chosen: Any) -> dict[str, dict[str, Any]]:
         if not isinstance(settings, Mapping):
             raise ConfigError("its settings have to be a mapping", setting=name, value=settings)
     return {name: dict(settings) for name, settings in entries}
-
-
-def _in_full(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return make(name, settings).config.model_dump(mode="json")
-    except PluginFailed:  # it is said later, and does not stop the others
-        return dict(settings)
 
 
 def _training(given: Any, model: str) -> Any:

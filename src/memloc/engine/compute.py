@@ -10,7 +10,7 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -28,10 +28,9 @@ from memloc.config import Control, Model, Training, Windows
 from memloc.data.encode import Encoded, encode, evaluation_batches
 from memloc.data.noise import true_label
 from memloc.data.task import Task
-from memloc.engine.costs import pass_flops, rough_lengths
 from memloc.engine.job import Job, Output, Report, peak_memory, read_task
 from memloc.engine.local import pick_device
-from memloc.engine.plan import file_of, snapshots_of
+from memloc.engine.plan import pass_flops, rough_lengths, snapshot_of
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
@@ -51,14 +50,16 @@ from memloc.training.loop import (
     train_until_learned,
     training_data,
 )
-from memloc.training.resume import SAVE_EVERY, ResumePoint, Snapshots
+from memloc.training.resume import SAVE_EVERY, ResumePoint
 
+FINAL = "final.safetensors"
+"""File with the weights at the end of a training."""
 COUNTED = 200
 """Examples of a data set whose tokens are counted."""
 FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
 """Operations of a measurement: a second or a few."""
-_kept: dict[str, Context] = {}
-_models: list[_Models] = []
+_last: list[_Models] = []
+"""What this process has loaded for its last job; empty if that was none."""
 
 
 # --- what a job works on ----------------------------------------------------------------------
@@ -66,24 +67,18 @@ _models: list[_Models] = []
 
 def context_for(job: Job, store: Store) -> Context:
     """The context of a job, perhaps that of the job before."""
-    names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes", "epoch")
-    needs = {role: need for role, need in job.needs.items() if not role.startswith("window:")}
-    what = [str(store.root), needs, job.where, {n: job.identity.get(n) for n in names}]
-    key = json.dumps(what, sort_keys=True)
-    if key not in _kept:
-        models = _Models(job, store)
-        if _models:
-            models.take_over(_models[0])
+    models = _Models(job, store)
+    if not _last or _last[0].key != models.key:
+        if _last:
+            models.take_over(_last[0])
         forget_context()
-        _models.append(models)
-        _kept[key] = _make_context(job, store, models)
-    return _kept[key]
+        _last.append(models)
+    return _last[0].context
 
 
 def forget_context() -> None:
     """Free the memory."""
-    _kept.clear()
-    _models.clear()
+    _last.clear()
     gc.collect()  # models may hold themselves in a circle, and the next must not come beside them
 
 
@@ -91,29 +86,6 @@ def resume_point(job: Job, store: Store) -> ResumePoint:
     """Where the trainings of a job save their states."""
     every = job.where.get("save_every")
     return ResumePoint(store, job.key, SAVE_EVERY if every is None else every)
-
-
-def _make_context(job: Job, store: Store, models: _Models) -> Context:
-    @cache
-    def states(of: StatesOf) -> Tensor:
-        artefact = store.open(*job.needs[f"states:{of}"])
-        return artefact.tensors("states.safetensors")["states"]
-
-    memory = job.where.get("cache_memory")
-    return Context(
-        models.task.train,
-        lambda: models.encoded,
-        lambda role: models.get(role).blocks,
-        states,
-        job.where["layers"],
-        seed=job.identity.get("seed", 0),
-        training=Training(**job.identity["training"]),
-        windows=Windows(
-            sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
-        ),
-        cache_memory=CACHE_MEMORY if memory is None else memory,
-        cache_folder=_cache_folder(store),
-    )
 
 
 class _Models:
@@ -126,6 +98,41 @@ class _Models:
         """Inputs are encoded the way of the model that memorised, or of the only one there is."""
         self.low_memory = job.where.get("low_memory", False) and "original" in self.roles
         self.loaded: dict[Role, Classifier] = {}
+
+    @cached_property
+    def key(self) -> str:
+        """The same for jobs that have the same context."""
+        names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes")
+        needs = {r: need for r, need in self.job.needs.items() if not r.startswith("window:")}
+        identity = {name: self.job.identity.get(name) for name in names}
+        what = [str(self.store.root), needs, self.job.where, identity]
+        return json.dumps(what, sort_keys=True)
+
+    @cached_property
+    def context(self) -> Context:
+        """What techniques see of all this."""
+        job = self.job
+
+        @cache
+        def states(of: StatesOf) -> Tensor:
+            artefact = self.store.open(*job.needs[f"states:{of}"])
+            return artefact.tensors("states.safetensors")["states"]
+
+        memory = job.where.get("cache_memory")
+        return Context(
+            self.task.train,
+            lambda: self.encoded,
+            lambda role: self.get(role).blocks,
+            states,
+            job.where["layers"],
+            seed=job.identity.get("seed", 0),
+            training=Training(**job.identity["training"]),
+            windows=Windows(
+                sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
+            ),
+            cache_memory=CACHE_MEMORY if memory is None else memory,
+            cache_folder=_cache_folder(self.store),
+        )
 
     @cached_property
     def task(self) -> Task:
@@ -156,7 +163,7 @@ class _Models:
         identity, reference = self.job.identity, self.reference
         beside = ("models", "technique")
         where = {name: value for name, value in self.job.where.items() if name not in beside}
-        what = identity["model"], identity.get("epoch"), identity["training"]["max_tokens"]
+        what = identity["model"], identity["training"]["max_tokens"]
         needs = self.job.needs["data"], self._source(reference)
         return self.store.root, where, what, needs, reference, self.low_memory
 
@@ -191,10 +198,9 @@ def _load_role(job: Job, store: Store, task: Task, role: Role) -> Classifier:
     classifier = load(job, task)
     if role == "pretrained":
         return classifier
-    name = "near_ceiling" if role == "near_ceiling" else "final"
-    if "epoch" in job.identity:
-        name = file_of(job.identity["epoch"])
-    weights = store.open(*job.needs[role]).each_tensor(f"{name}.safetensors")
+    artefact = store.open(*job.needs[role])
+    file = f"{role}.safetensors"  # the weights of a single epoch are there once
+    weights = artefact.each_tensor(file if file in artefact.manifest["files"] else FINAL)
     parameters = dict(classifier.blocks.model.named_parameters())
     with torch.no_grad():
         for parameter, value in weights:  # the rest stays pre-trained
@@ -251,93 +257,63 @@ def on_this_machine(source: ModelSource) -> ModelSource:
 def train(job: Job, store: Store, report: Report) -> Output:
     """Fine-tune: identity has state (original, memorised, frozen), model, training and seed.
 
-    With `snapshots` in the identity the result is the weights after these epochs; in `where` they
-    are left as the artefact of `snapshots_of`.
+    With `snapshot` in the identity, the result is the weights after that epoch. The epochs in
+    `where["snapshots"]` are left on the way as the artefacts of `snapshot_of`.
     """
     forget_context()
-    started = time.perf_counter()
     task = read_task(store, job.needs["data"])
     state, seed = job.identity["state"], job.identity["seed"]
     classifier = load(job, task, seed)
     sets = [encoded_for(job, classifier, table) for table in (task.train, task.validation)]
     learner = (HeadOnly if state == "frozen" else Learner)(classifier.blocks, *sets)
-    point = resume_point(job, store)
-    own: list[int] | None = job.identity.get("snapshots")
-    beside: list[int] | None = job.where.get("snapshots") if own is None else None
-    snapshots = Snapshots(point, own or beside or ())
+    last: int | None = job.identity.get("snapshot")
+    identity = {name: value for name, value in job.identity.items() if name != "snapshot"}
+    whole = replace(job, identity=identity, needs={"data": job.needs["data"]})
+
+    def with_new(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A new pooler under a frozen model is not trained, but no checkpoint holds it either."""
+        parameters = dict(classifier.blocks.model.named_parameters())
+        return {name: parameters[name] for name in classifier.fresh} | dict(weights)
+
+    def end_epoch(epoch: int, weights: Mapping[str, Tensor]) -> None:
+        """Leave the weights, if they are wanted; a full disk does not end a training."""
+        if epoch == last or epoch not in job.where.get("snapshots", ()):
+            return
+        other = snapshot_of(whole, epoch)
+        with contextlib.suppress(StoreError):
+            if not store.has(*other.artefact):
+                with store.write(*other.artefact, other.inputs) as draft:
+                    draft.tensors(FINAL, with_new(weights))
+
     trained = fine_tune(
         learner,
         training_data(task, state),
-        Training(**job.identity["training"]),
+        Training(**identity["training"]),
         seed,
         report,
-        resume=point.part("training"),
-        snapshots=snapshots,
-        last_epoch=max(own) if own else None,
+        resume=resume_point(job, store).part("training"),
+        end_epoch=end_epoch,
+        last_epoch=last,
     )
-    parameters = dict(classifier.blocks.model.named_parameters())
-    # A new pooler under a frozen model is not trained, but no checkpoint holds it either.
-    untrained = {name: parameters[name] for name in classifier.fresh - trained.final.keys()}
     costs = {"peak_memory_bytes": peak_memory()}
-    files = _OneByOne(snapshots, untrained)
-    if own:
-        if not snapshots.complete():
-            # A training that went on from its state would not pass the missing epochs again.
-            point.part("training").forget()
-        return Output(tensors=files, costs=costs)
-    if beside:
-        spent = {"seconds": round(time.perf_counter() - started, 3), **costs}
-        _leave(snapshots_of(job, beside), store, files, spent)
+    trained.final = with_new(trained.final)
+    if last is not None:
+        return Output(tensors={"final": trained.final}, costs=costs)
     return Output(
         tables={"history": trained.history},
-        tensors=_weights(trained, state, untrained),
+        tensors=_weights(trained, state),
         values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
         costs=costs,
     )
 
 
-def _weights(
-    trained: Trained, state: str, untrained: Mapping[str, Tensor] | None = None
-) -> dict[str, dict[str, Tensor]]:
+def _weights(trained: Trained, state: str) -> dict[str, dict[str, Tensor]]:
     """What is stored of a training, by file."""
-    tensors = {"final": {**trained.final, **(untrained or {})}}
+    tensors = {"final": trained.final}
     if state == "memorised":
         # If the score is never reached, θ_M1 is θ_M2, and the outcome says so (no epoch).
         tensors["near_ceiling"] = trained.memorised_at or trained.final
     return tensors
-
-
-class _OneByOne(Mapping[str, dict[str, Tensor]]):
-    """The weights of all epochs by file, each read when it is written, as models are large."""
-
-    def __init__(self, snapshots: Snapshots, untrained: Mapping[str, Tensor]) -> None:
-        self.snapshots, self.untrained = snapshots, untrained
-        self.epochs = {file_of(epoch): epoch for epoch in snapshots.epochs}
-
-    def __getitem__(self, name: str) -> dict[str, Tensor]:
-        weights = self.snapshots.read(self.epochs[name])
-        if weights is None:
-            raise StoreError(
-                f"the weights of epoch {self.epochs[name]} could not be kept; free some space and "
-                "run the same command again"
-            )
-        return {**weights, **self.untrained}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.epochs)
-
-    def __len__(self) -> int:
-        return len(self.epochs)
-
-
-def _leave(job: Job, store: Store, files: _OneByOne, costs: dict[str, float]) -> None:
-    """Write the artefact of another job; if that is not possible, it is computed in its turn."""
-    with (
-        contextlib.suppress(StoreError),
-        store.write(job.kind, job.key, job.inputs, costs) as draft,
-    ):
-        for name, weights in files.items():
-            draft.tensors(f"{name}.safetensors", weights)
 
 
 def control(job: Job, store: Store, report: Report) -> Output:

@@ -7,24 +7,22 @@ all experiments from there (`memloc.engine.experiment`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from memloc.analysis.control import hidden_layers, hidden_name
-from memloc.analysis.windows import chosen_windows
-from memloc.config import ControlRun, Data
+from memloc.config import ControlRun, Data, Model, TechniqueSettings
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
 from memloc.engine.experiment import Experiment, Findings, InputCache
-from memloc.engine.loop import Executor
-from memloc.engine.plan import Plan, Planner, model_job
-from memloc.engine.progress import Progress
+from memloc.engine.plan import Plan, model_job
 from memloc.errors import ConfigError, MemlocError
 from memloc.techniques import (
     Circumstances,
+    PluginFailed,
     Technique,
     check_possible,
-    make_usable,
+    find,
+    make_techniques,
     names,
     possible,
     settings_of,
@@ -34,14 +32,7 @@ AUXILIARY_SIZE = 100
 """Training examples of a built-in auxiliary task: enough to change all layers, at little cost."""
 
 
-def prepare(
-    config: ControlRun,
-    inputs: InputCache,
-    executor: Executor,
-    where: dict[str, Any],
-    progress: Progress,
-    label: str = "",
-) -> Experiment:
+def prepare(config: ControlRun, inputs: InputCache, label: str = "") -> Experiment:
     """A benchmark: its input is checked first, then its models are looked at.
 
     Arguments are those of `experiment.prepare`. If there is a label, there are other experiments,
@@ -50,15 +41,10 @@ def prepare(
     Raises:
         MemlocError: If something cannot be used, or a model does not allow what was asked for.
     """
-    chosen = config.techniques
-    if config.every_technique:
-        chosen = {name: chosen.get(name, {}) for name in names()}
-    techniques, broken = make_usable(chosen)
+    techniques = make_techniques(_all_techniques(config, inputs) or config.techniques)
     config = config.replace(
         techniques=settings_of(techniques), all_techniques=config.every_technique
     )
-    for sentence in broken:
-        progress.note(sentence)
     main, auxiliary = _data_of_tasks(config)
     tasks = {_task(inputs, data, "tasks").name: data for data in main}
     other = _task(inputs, auxiliary, "auxiliary")
@@ -67,34 +53,19 @@ def prepare(
     _check_different("model.name", [source.name for source in sources])
     for data in main:
         check_possible(techniques, Circumstances(inputs.task(data).train))
-    cells, facts = [], {}
-    named = len(sources) > 1 or label
+    cells = []
     for one, source in zip(config.models, sources, strict=True):
-        facts[source.fingerprint] = known = inputs.facts(one.model, executor)
-        n_layers = int(known["layers"])
-        chosen_windows(n_layers, config.windows.sizes)
-        hiding = [hidden_layers(spec, n_layers, source.name) for spec in config.layers]
-        allowed = _possible(config, techniques, known, source.name, progress)
-        extra = inputs.pass_cost(known, auxiliary, one.training.max_tokens)
+        allowed = _possible(config, techniques, inputs, one.model)
+        extra = inputs.pass_cost(one.model, auxiliary, one.training.max_tokens)
         for task, data in tasks.items():
-            of_task = f"{source.name}, {task}" if named else task
-            cost = inputs.pass_cost(known, data, one.training.max_tokens)
-            planner = Planner(
-                inputs.data(data),
-                one.model,
-                source,
-                one.training,
-                config.windows,
-                n_layers,
-                where,
-                shared_label=f" ({of_task})",
-                pass_cost=cost,
-            )
+            of_task = f"{source.name}, {task}" if len(sources) > 1 or label else task
+            planner = inputs.planner(one.model, data, one.training, config.windows, f" ({of_task})")
+            hiding = [hidden_layers(spec, planner.n_layers, source.name) for spec in config.layers]
             # In a shallow model, first, middle and last may be the same pair.
             for hidden in dict.fromkeys(hiding):
                 for seed in config.seeds:
                     of_seed = f", seed {seed}" if len(config.seeds) > 1 else ""
-                    front = {"model": source.name, "n_layers": n_layers, "task": task}
+                    front = {"model": source.name, "n_layers": planner.n_layers, "task": task}
                     cells.append(
                         planner.control_cell(
                             allowed,
@@ -102,8 +73,8 @@ def prepare(
                             seed,
                             inputs.data(auxiliary),
                             config.control,
-                            f" ({of_task}, layers {hidden_name(hidden)}{of_seed})",
-                            1 + extra / cost,
+                            f", hidden in {hidden_name(hidden)}{of_seed}",
+                            1 + extra / planner.pass_cost,
                             {**front, "hidden": hidden_name(hidden)},
                         )
                     )
@@ -117,26 +88,37 @@ def prepare(
             "learned_at": config.control.learned_at,
             "unit": config.windows.unit,
         },
-        # A technique nobody asked for by name is no failure if it cannot be imported.
-        failures=[] if config.every_technique else broken,
     )
     looks = [model_job(one.model, inputs.source(one.model)) for one in config.models]
-    return Experiment(config, Plan(tuple(cells)), outline, looks, facts)
+    return Experiment(config, Plan(tuple(cells)), outline, looks)
+
+
+def _all_techniques(config: ControlRun, inputs: InputCache) -> TechniqueSettings:
+    """All that can be imported, with their settings, if all are wanted; else none.
+
+    A technique nobody asked for by name is no failure if it cannot be imported.
+    """
+    found = {}
+    for name in names() if config.every_technique else ():
+        try:
+            find(name)
+        except PluginFailed as error:
+            inputs.progress.note(str(error))
+        else:
+            found[name] = config.techniques.get(name, {})
+    return found
 
 
 def _possible(
-    config: ControlRun,
-    techniques: Sequence[Technique],
-    facts: dict[str, Any],
-    model: str,
-    progress: Progress,
+    config: ControlRun, techniques: Sequence[Technique], inputs: InputCache, model: Model
 ) -> list[Technique]:
     """The techniques that a model allows; only those that were asked for by name must be."""
+    facts = inputs.facts(model)
     there, chosen = Circumstances(pooling=facts["pooling"]), list(techniques)
     if config.every_technique:
         chosen, reasons = possible(techniques, there)
         for name, reason in reasons.items():
-            progress.note(f"{name} is left out for {model}: {reason}")
+            inputs.progress.note(f"{name} is left out for {inputs.source(model).name}: {reason}")
     check_possible(chosen, there, config.windows.unit, facts.get("unit_problem"))
     return chosen
 

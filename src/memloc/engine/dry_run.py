@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+import contextlib
+import json
+import socket
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,21 +19,25 @@ from memloc.data.builtin import BUILTIN_SIZE
 from memloc.data.load import is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
-from memloc.engine.costs import Estimator, model_of
 from memloc.engine.experiment import InputCache
-from memloc.engine.job import Job
-from memloc.engine.local import default_workers, pick_device
+from memloc.engine.job import Artefact, Job
+from memloc.engine.local import LocalExecutor, default_workers, pick_device
 from memloc.engine.loop import Executor
-from memloc.engine.progress import Progress, in_order, kind_in_words
-from memloc.engine.store.store import Store, key_of
+from memloc.engine.progress import Progress, Rates, Sort, in_order, kind_in_words, setup_of
+from memloc.engine.store.store import MANIFEST, Store, key_of
 from memloc.engine.sweep import plan_sweep
 from memloc.engine.sweep_config import Sweep
-from memloc.errors import DataError, ModelError
+from memloc.errors import MALFORMED, DataError, ModelError
 from memloc.models.names import ModelSource, find_known
 from memloc.text import counted
 
 UNKNOWN = "unknown:"
 """Begins the fingerprints of models and the keys of data that are not here."""
+SPEED_REVISION = 2
+LOOKED_AT = 400
+"""Artefacts of each kind that are looked at."""
+SMALL_RESULT = 30_000
+"""Bytes of a result without weights or states, if none is known."""
 
 
 class PlaceholderInputs(InputCache):
@@ -39,8 +47,10 @@ class PlaceholderInputs(InputCache):
     them. What is in the store for them cannot be told, as keys of jobs depend on the content.
     """
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
+    def __init__(
+        self, executor: Executor, where: dict[str, Any], progress: Progress | None = None
+    ) -> None:
+        super().__init__(executor, where, progress)
         self.missing_tasks: dict[str, str] = {}
         """Why a task is not here, by its name."""
         self.missing_models: dict[str, str] = {}
@@ -88,20 +98,28 @@ class PlaceholderInputs(InputCache):
             self._sources[config] = ModelSource(name, known.hub, f"{UNKNOWN}{known.hub}")
             return self._sources[config]
 
-    def facts(self, config: Model, executor: Executor) -> dict[str, Any]:
+    def facts(self, config: Model) -> dict[str, Any]:
         """Number of layers, pooling and sizes."""
         known = find_known(config.name)
-        if known is None or not self.source(config).fingerprint.startswith(UNKNOWN):
-            return super().facts(config, executor)
-        # Attention has four square matrices, and an MLP two that are four times as large.
-        parameters = 12 * known.layers * known.width**2
-        return {
-            "layers": known.layers,
-            "pooling": "first",
-            "layer_parameters": parameters,
-            "trained_parameters": parameters,
-            "width": known.width,
-        }
+        if known is not None and self.source(config).fingerprint.startswith(UNKNOWN):
+            # Attention has four square matrices, and an MLP two that are four times as large.
+            parameters = 12 * known.layers * known.width**2
+            self._facts[config] = {
+                "layers": known.layers,
+                "pooling": "first",
+                "layer_parameters": parameters,
+                "trained_parameters": parameters,
+                "width": known.width,
+            }
+        return super().facts(config)
+
+    def all_facts(self) -> dict[str, dict[str, Any]]:
+        """What is known of all models that were asked for, by fingerprint."""
+        return {self.source(config).fingerprint: facts for config, facts in self._facts.items()}
+
+    def sizes(self) -> dict[str, int]:
+        """Training examples of all data that were asked for, by key."""
+        return {key: len(self.task(config).train) for config, (_, key) in self._data.items()}
 
 
 def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -119,12 +137,12 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         MemlocError: If something that was asked for is not possible.
     """
     store = Store(runs / "store")
-    inputs = PlaceholderInputs(store)
-    planned = plan_sweep(sweep, store, progress or Progress(), inputs)
+    with LocalExecutor(store, 1) as executor:
+        inputs = PlaceholderInputs(executor, sweep.where, progress)
+        planned = plan_sweep(sweep, inputs)
     jobs = planned.jobs
     waiting = [job for job in jobs if not store.has(*job.artefact)]
-    facts = {k: v for one in planned.experiments for k, v in one.facts.items()}
-    estimator = Estimator(store, facts, inputs.sizes())
+    estimator = Estimator(store, inputs.all_facts(), inputs.sizes())
     estimator.learn([job for job in waiting if _is_here(job)])
     table = pd.DataFrame(
         {
@@ -175,7 +193,7 @@ def _workers(execution: Execution) -> int | None:
 
 def _is_here(job: Job) -> bool:
     """Whether its model and its data are."""
-    return not any(name.startswith(UNKNOWN) for name in (model_of(job), job.needs["data"][1]))
+    return not any(name.startswith(UNKNOWN) for name in (_model(job), job.needs["data"][1]))
 
 
 def _not_known(
@@ -191,6 +209,124 @@ def _not_known(
                 f"they take ({first})"
             )
     for model, why in estimator.problems.items():
-        those = [job for job in waiting if model_of(job) == model]
+        those = [job for job in waiting if _model(job) == model]
         sentences.append(f"the time of {counted(len(those), 'job')}, as {why}")
     return sentences
+
+
+# --- what jobs will take --------------------------------------------------------------------------
+
+
+class Estimate(NamedTuple):
+    """What a job will take: seconds on one worker, and bytes; None: not known."""
+
+    seconds: float | None
+    size: float | None
+
+
+class Estimator:
+    """How long jobs will take, and how much disk.
+
+    How many operations a second does is known from jobs of the same technique and model in the
+    store; failing that, from a few batches that are sent through the model here.
+
+    Args:
+        store: Has earlier jobs.
+        facts: On models, by fingerprint.
+        examples: In data sets, by key.
+    """
+
+    def __init__(
+        self, store: Store, facts: Mapping[str, Mapping[str, Any]], examples: Mapping[str, int]
+    ) -> None:
+        self.store, self.facts, self.examples = store, facts, examples
+        self.rates = Rates()
+        self.sizes: defaultdict[tuple[Sort, str], list[int]] = defaultdict(list)
+        self.speeds: dict[str, dict[str, Any]] = {}
+        """What measuring found out about models, by fingerprint."""
+        self.problems: dict[str, str] = {}
+        """Why a model could not be measured."""
+
+    def learn(self, jobs: Sequence[Job]) -> None:
+        """Read what the store says about such jobs, and measure models of which it says nothing."""
+        for kind in dict.fromkeys(job.kind for job in jobs):
+            for manifest in islice((self.store.root / kind).glob(f"*/{MANIFEST}"), LOOKED_AT):
+                with contextlib.suppress(OSError, *MALFORMED):
+                    self._learn_from(kind, json.loads(manifest.read_text(encoding="utf-8")))
+        unknown: dict[str, list[Job]] = {}
+        for job in jobs:
+            if self.of_job(job).seconds is None:
+                unknown.setdefault(_model(job), []).append(job)
+        for model, those in unknown.items():
+            self._measure(model, those)
+
+    def _learn_from(self, kind: str, manifest: dict[str, Any]) -> None:
+        setup = setup_of(kind, manifest["inputs"])
+        self.sizes[setup[:2]].append(sum(manifest["sizes"].values()))
+        if not setup[0][2]:  # what puts windows together bears their time
+            costs = manifest["costs"]
+            self.rates.learn(setup, float(costs["cost"]), float(costs["seconds"]))
+
+    def _measure(self, fingerprint: str, jobs: Sequence[Job]) -> None:
+        job = speed_job(jobs[0], [job.needs["data"] for job in jobs])
+        with LocalExecutor(self.store, 1) as executor:
+            outcome = executor.execute([job], Progress())
+        if outcome.failed:
+            self.problems[fingerprint] = str(outcome.failed[job.artefact])
+        else:
+            self.speeds[fingerprint] = self.store.open(*job.artefact).json("speed.json")
+
+    def of_job(self, job: Job) -> Estimate:
+        """Seconds on one worker, and bytes."""
+        setup = setup_of(job.kind, job.inputs)
+        size = self._size(job, setup[:2])
+        if setup[0][2]:
+            return Estimate(0.0, size)  # it only puts windows together
+        if self.rates.knows(setup[:2]):
+            return Estimate(job.cost * self.rates.of(setup), size)
+        speed = self.speeds.get(setup[1])
+        if speed is None:
+            return Estimate(None, size)
+        # Costs are of guessed lengths; of these data the tokens were counted on a sample.
+        longer = speed["longer"].get(job.needs["data"][1], 1.0)
+        seconds = job.cost * longer / speed["flops_per_second"]
+        # Jobs of a group find the model in memory, others load it first.
+        start = 0.0 if job.group else float(speed["seconds_to_load"])
+        return Estimate(start + seconds, size)
+
+    def _size(self, job: Job, like: tuple[Sort, str]) -> float | None:
+        if like in self.sizes:
+            return sum(self.sizes[like]) / len(self.sizes[like])
+        facts = self.facts.get(like[1])
+        if facts is None:
+            return None
+        if job.kind in ("train", "control"):
+            state = job.identity["state"]
+            if state == "frozen" and job.kind == "train":
+                return SMALL_RESULT  # a head alone
+            # θ_M is stored twice: when it had just learned the labels, and at the end.
+            copies = 1 + (state == "memorised" and "snapshot" not in job.identity)
+            return float(4 * facts["trained_parameters"] * copies)
+        if job.kind == "states":
+            n = self.examples.get(job.needs["data"][1])
+            return None if n is None else float(4 * (facts["layers"] + 1) * n * facts["width"])
+        return SMALL_RESULT
+
+
+def speed_job(like: Job, data: Sequence[Artefact]) -> Job:
+    """How fast the model of a job is on this machine, and how long texts of data are for it."""
+    training = {name: like.identity["training"][name] for name in ("max_tokens", "dtype")}
+    identity = {
+        "model": like.identity["model"],
+        "training": training,
+        "host": socket.gethostname(),
+        "revision": SPEED_REVISION,
+    }
+    needs = {f"data {number}": one for number, one in enumerate(dict.fromkeys(data), 1)}
+    where = {**like.where, "device": pick_device(like.where["device"])}
+    return Job("speed", "measure the model", identity, needs, where)
+
+
+def _model(job: Job) -> str:
+    """Fingerprint of its model."""
+    return str(job.identity["model"]["fingerprint"])

@@ -18,19 +18,16 @@ from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Task
 from memloc.engine.experiment import Experiment, Findings, InputCache, describe
 from memloc.engine.job import write_task
-from memloc.engine.loop import Executor
 from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner
-from memloc.engine.progress import Progress
 from memloc.errors import DataError, MemlocError, ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
-from memloc.models.names import resolve
 from memloc.models.states import predict_logits
 from memloc.techniques import (
     Circumstances,
     Technique,
     check_possible,
-    make_usable,
+    make_techniques,
     possible_explanations,
 )
 
@@ -303,13 +300,7 @@ def given_models(config: Localisation) -> dict[str, Model]:
     return {role: Model(name=name, **reading) for role, name in names.items() if name is not None}
 
 
-def prepare(
-    config: Localisation,
-    inputs: InputCache,
-    executor: Executor,
-    where: dict[str, Any],
-    progress: Progress,
-) -> Experiment:
+def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experiment:
     """Find what can be wrong with given models and data: every model is loaded once.
 
     Arguments are those of `experiment.prepare`.
@@ -318,9 +309,7 @@ def prepare(
         MemlocError: If the models do not fit each other or the data.
     """
     models, data, training = given_models(config), config.data.file, config.training
-    techniques, broken = make_usable(config.techniques)
-    for sentence in broken:
-        progress.note(sentence)
+    techniques = make_techniques(config.techniques)
     for technique in techniques:
         if missing_model(technique, models):
             raise ModelError(
@@ -338,10 +327,12 @@ def prepare(
         )
 
     def load(role: str, classes: int | None) -> Classifier:
-        source, device = resolve(models[role]), where["device"]
-        limit = training.max_tokens
         return load_classifier(
-            source, models[role], n_labels=classes, device=device, max_tokens=limit
+            inputs.source(models[role]),
+            models[role],
+            n_labels=classes,
+            device=inputs.where["device"],
+            max_tokens=training.max_tokens,
         )
 
     names = {role: model.name for role, model in models.items()}
@@ -352,19 +343,18 @@ def prepare(
     )
     chosen_windows(given.n_layers, config.windows.sizes)
     inputs.store.check_writable()
-    pretrained = models.get("pretrained", models["memorised"])
-    sources = {"near_ceiling": resolve(models["memorised"])} | {
-        role: resolve(model) for role, model in models.items() if role != "pretrained"
-    }
+    sources = {role: inputs.source(model) for role, model in models.items()}
+    start = sources.pop("pretrained", sources["memorised"])
     planner = Planner(
         write_task(inputs.store, given.task),
-        pretrained,
-        resolve(pretrained),
+        models.get("pretrained", models["memorised"]),
+        start,
         training,
         config.windows,
         given.n_layers,
-        where,
-        sources,
+        inputs.where,
+        {"near_ceiling": sources["memorised"], **sources},
+        label,
     )
     trainings = {}
     if any("frozen" in technique.needed for technique in techniques):
@@ -376,8 +366,7 @@ def prepare(
         about=given.about(),
         task=given.task,
         techniques={one.name: one.all_settings(config.windows) for one in techniques},
-        failures=broken,
         unexplained=unexplained,
     )
-    cell = planner.cell(techniques, explanations, config.seed, trainings)
+    cell = planner.cell([*techniques, *explanations], config.seed, trainings)
     return Experiment(config, Plan((cell,)), outline)

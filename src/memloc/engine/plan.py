@@ -6,10 +6,13 @@ run, one control model with its hidden layers, or the models that somebody gives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from memloc.analysis.windows import Window, chosen_windows
 from memloc.config import (
@@ -21,10 +24,10 @@ from memloc.config import (
     Training,
     Windows,
 )
-from memloc.engine import costs
-from memloc.engine.job import Job
+from memloc.data.task import input_columns
+from memloc.engine.job import Artefact, Job
 from memloc.models.names import ModelSource
-from memloc.techniques import Technique, make_usable, origin, place_of
+from memloc.techniques import Technique, make_techniques, origin, place_of
 
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
@@ -38,8 +41,11 @@ SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top h
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
 NEXT_TO_NOTHING = 0.01
-"""Cost of snapshots that a training leaves on its way."""
-Artefact = tuple[str, str]
+"""Cost of the weights of an epoch, in trainings: a training leaves them on its way."""
+EPOCH_PASSES = 4.5
+"""Forward passes that take as long as an epoch of training with its evaluations."""
+TOKENS_PER_WORD, EXTRA_TOKENS = 1.3, 2
+"""Of usual tokenisers on English; what matters is that tasks can be compared."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,8 @@ class Cell:
     Attributes:
         seed: Model seed.
         trainings: By state: original, memorised, frozen. Cells may share the last.
-        techniques: The job that has the result of a technique.
-        explanations: The same for explanations.
+        results: The job that has the result of a technique or an explanation, by its name.
         parts: What those need beside the trainings.
-        snapshots: The weights of the models on their way.
         checkpoints: Cells by epoch. The last is the end of the training, so its jobs are the
             cell's own, as far as it has them.
         front: Columns that name the cell in tables, beside the seed.
@@ -60,17 +64,15 @@ class Cell:
 
     seed: int
     trainings: dict[str, Job]
-    techniques: dict[str, Job]
-    explanations: dict[str, Job]
+    results: dict[str, Job]
     parts: tuple[Job, ...] = ()
-    snapshots: tuple[Job, ...] = ()
     checkpoints: dict[int, Cell] = field(default_factory=dict)
     front: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def results(self) -> dict[str, Job]:
-        """Techniques and explanations."""
-        return self.techniques | self.explanations
+    def techniques(self) -> dict[str, Job]:
+        """Those of the results that weigh layers."""
+        return {name: job for name, job in self.results.items() if job.kind != "explain"}
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class Plan:
     """All jobs of an experiment.
 
     Attributes:
-        cells: What is computed.
-        splits: Half-splits, of which perhaps not all are needed; they are not among the `jobs`.
+        cells: Models, and what looks at them.
+        splits: Models of random halves of the data.
     """
 
     cells: tuple[Cell, ...]
@@ -87,7 +89,7 @@ class Plan:
 
     @cached_property
     def usual(self) -> list[Job]:
-        """All but those of checkpoints, in an order in which they could run."""
+        """All that look at trained models, in an order in which they could run."""
         trainings = [job for cell in self.cells for job in cell.trainings.values()]
         # All seeds share the frozen model. Names of result folders are a hash of this order.
         trainings.sort(key=lambda job: (job.kind, job.identity["state"]) == ("train", "frozen"))
@@ -96,19 +98,19 @@ class Plan:
         return each_once([*trainings, *parts, *results])
 
     @cached_property
-    def jobs(self) -> list[Job]:
-        """Each once, in an order in which they could run one after another."""
-        jobs = list(self.usual)
-        for cell in self.cells:
-            jobs += cell.snapshots
-            for at in cell.checkpoints.values():
-                jobs += [*at.parts, *at.results.values()]
-        return each_once(jobs)
-
-    @property
     def of_checkpoints(self) -> list[Job]:
         """The jobs that there would not be without checkpoints."""
-        return self.jobs[len(self.usual) :]
+        jobs = list(self.usual)
+        for cell in self.cells:
+            jobs += [job for at in cell.checkpoints.values() for job in at.trainings.values()]
+            for at in cell.checkpoints.values():
+                jobs += [*at.parts, *at.results.values()]
+        return each_once(jobs)[len(self.usual) :]
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Each once, in an order in which they could run one after another."""
+        return [*self.usual, *self.of_checkpoints, *self.splits]
 
 
 def each_once(jobs: Iterable[Job]) -> list[Job]:
@@ -147,9 +149,7 @@ class Planner:
         where: Further data on where to compute, without influence on results.
         given: Fine-tuned models that need no training, by role.
         label: Added to the titles of jobs and groups, where there are many plans at once.
-        shared_label: Added to the titles of jobs that belong to no single trained model.
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
-        epoch: After which the trained models are looked at; None: at the end.
     """
 
     data: Artefact
@@ -161,19 +161,18 @@ class Planner:
     where: dict[str, Any]
     given: dict[str, ModelSource] = field(default_factory=dict)
     label: str = ""
-    shared_label: str = ""
     pass_cost: float = 1.0
-    epoch: int | None = None
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
-        identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION}
-        return self.job("train", title, {**identity, **self.trains})
+        identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION, **self.trains}
+        epochs = self.training.epochs
+        passes = 2 + 0.1 * epochs if state == "frozen" else EPOCH_PASSES * epochs
+        return self.job("train", title, identity, passes)
 
     def cell(
         self,
-        techniques: Sequence[Technique],
-        explanations: Sequence[Technique],
+        looking: Sequence[Technique],
         seed: int,
         trainings: dict[str, Job],
         of: str = "",
@@ -182,8 +181,7 @@ class Planner:
         """Techniques and explanations that look at one set of models.
 
         Args:
-            techniques: To apply.
-            explanations: To compute.
+            looking: What looks at them.
             seed: Model seed.
             trainings: The jobs that train the models, by state; others are `given`.
             of: Added to titles.
@@ -193,17 +191,10 @@ class Planner:
         if "memorised" in models:
             models["near_ceiling"] = models["memorised"]
         results, parts = {}, []
-        for technique in (*techniques, *explanations):
+        for technique in looking:
             results[technique.name], needed = self.apply(technique, seed, models, of)
             parts += needed
-        return Cell(
-            seed,
-            trainings,
-            {one.name: results[one.name] for one in techniques},
-            {one.name: results[one.name] for one in explanations},
-            tuple(each_once(parts)),
-            front=front or {},
-        )
+        return Cell(seed, trainings, results, tuple(each_once(parts)), front=front or {})
 
     def control_cell(
         self,
@@ -241,16 +232,16 @@ class Planner:
             needs = {"auxiliary": auxiliary}
             if twin is not None:
                 needs["memorised"] = twin.artefact
-            passes = size * costs.passes("control", identity, self.n_layers)
-            return self.job("control", title, identity, needs, passes=passes)
+            passes = size * EPOCH_PASSES * self.training.epochs
+            return self.job("control", title, identity, passes, needs)
 
         memorised = train("memorised", seed, f"θ_M{of}")
         trainings = {
             "memorised": memorised,
             "original": train("original", seed, f"θ_O{of}", memorised),
-            "frozen": train("frozen", FROZEN_SEED, f"frozen reference{self.shared_label}"),
+            "frozen": train("frozen", FROZEN_SEED, "frozen reference"),
         }
-        return self.cell(techniques, (), seed, trainings, of, front)
+        return self.cell(techniques, seed, trainings, of, front)
 
     def apply(
         self, technique: Technique, seed: int, models: Mapping[str, Artefact], of: str = ""
@@ -286,17 +277,16 @@ class Planner:
             kind = "localise" if technique.kind == "technique" else "explain"
             title = f"{name.replace('_', ' ')}{of}"
             together = f"θ_M{of}" if {"memorised", "near_ceiling"} & {*roles} else None
-            return self.job(kind, title, whole, needs, roles, together, cost, place), parts
-        group = f"{name}{of}"
+            return self.job(kind, title, whole, cost, needs, roles, together, place), parts
         windows = {
             window: self.job(
                 "window",
-                f"{group}, {_in_words(window)}",
+                f"{name}{of}, {_in_words(window)}",
                 {**identity, "window": list(window), **self.trains},
+                technique.window_cost(self.n_layers, window),
                 needs,
                 roles,
-                group,
-                technique.window_cost(self.n_layers, window),
+                f"{name}{of}",
                 place,
             )
             for window in chosen_windows(self.n_layers, self.windows.sizes)
@@ -304,8 +294,8 @@ class Planner:
         # By first layer, so that a process goes up through the layers with its stored states.
         parts += [windows[w] for w in sorted(windows, key=lambda w: (w.first, -w.last))]
         found = {f"window:{w.first}-{w.last}": job.artefact for w, job in windows.items()}
-        title = f"{group}, all windows"
-        return self.job("localise", title, whole, found, passes=cost, place=place), parts
+        title = f"{name}{of}, all windows"
+        return self.job("localise", title, whole, cost, found, place=place), parts
 
     def splits(self, config: Generalisation) -> tuple[Job, ...]:
         """Models of random halves of the data."""
@@ -318,6 +308,7 @@ class Planner:
                 "split",
                 f"generalisation, half-split {split + 1}",
                 {"split": split, **common},
+                1.5 * config.epochs + 1,
                 group="generalisation",
             )
             for split in range(config.splits)
@@ -327,12 +318,12 @@ class Planner:
         swapped = role in SWAPPED_HALVES
         roles = ("memorised", "original") if swapped else (role,)
         needs = {name: models[name] for name in roles if name in models}
-        whose = f"θ_P{self.shared_label}" if role == "pretrained" else f"θ_M{of}"
+        whose = "θ_P" if role == "pretrained" else f"θ_M{of}"
         if swapped:
             whose += f", {SWAPPED_HALVES[role]}"
         identity = {"role": role, "revision": STATES_REVISION, **self.looks}
         together = None if role == "pretrained" else f"θ_M{of}"
-        return self.job("states", f"states of {whose}", identity, needs, roles, together)
+        return self.job("states", f"states of {whose}", identity, 1.5, needs, roles, together)
 
     # Plans have tens of thousands of jobs: what these have in common is made once, and shared.
 
@@ -376,10 +367,10 @@ class Planner:
         kind: str,
         title: str,
         identity: dict[str, Any],
+        passes: float,
         needs: Mapping[str, Artefact] | None = None,
         roles: tuple[str, ...] = (),
         group: str | None = None,
-        passes: float | None = None,
         place: str | None = None,
     ) -> Job:
         """A job on these data and this model.
@@ -388,26 +379,21 @@ class Planner:
             kind: Of the job.
             title: For people.
             identity: What determines the result, beside data and model.
+            passes: Forward passes of the data that take as long.
             needs: What it reads beside the data.
             roles: The given models it looks at.
             group: Of jobs that look at the same models, and so travel together.
-            passes: Forward passes of the data that take as long; None: as usual for its kind.
             place: Where other processes find its technique, if only this one knows it by name.
         """
-        needs = needs or {}
-        if passes is None:
-            passes = costs.passes(kind, identity, self.n_layers)
         given = tuple(role for role in roles if role in self.given)
         common: dict[str, Any] = {"model": self._model_identity}
         if given:
             common["models"] = {role: self.given[role].fingerprint for role in given}
-        if self.epoch is not None and any(kind == "train" for kind, _ in needs.values()):
-            common["epoch"] = self.epoch
         return Job(
             kind,
             f"{title}{self.label}",
             {**common, **identity},
-            {"data": self.data, **needs},
+            {"data": self.data, **(needs or {})},
             self._where(given, place),
             passes * self.pass_cost,
             group and f"{group}{self.label}",
@@ -416,113 +402,97 @@ class Planner:
 
 def plan_run(
     config: Run,
-    data: Artefact,
-    source: ModelSource,
-    n_layers: int,
-    where: dict[str, Any],
+    planner: Planner,
     explanations: Sequence[Technique] = (),
-    label: str = "",
-    pass_cost: float = 1.0,
-    at_checkpoints: tuple[Sequence[Technique], Sequence[Technique]] = ((), ()),
-    trained: Callable[[Artefact], bool] = lambda _: False,
+    at_checkpoints: Sequence[Technique] = (),
 ) -> Plan:
     """Describe everything that a run computes.
 
     Args:
         config: What to do.
-        data: The prepared examples.
-        source: The pre-trained model.
-        n_layers: Of the model.
-        where: See `Planner`.
+        planner: Makes the jobs.
         explanations: To compute.
-        label: See `Planner`.
-        pass_cost: See `Planner`.
-        at_checkpoints: Techniques and explanations that look at the checkpoints.
-        trained: Whether a training is in the store already.
+        at_checkpoints: What looks at the checkpoints.
     """
-    planner = Planner(
-        data,
-        config.model,
-        source,
-        config.training,
-        config.windows,
-        n_layers,
-        where,
-        label=label,
-        pass_cost=pass_cost,
-    )
-    techniques, _ = make_usable(config.techniques)
+    looking = [*make_techniques(config.techniques), *explanations]
     frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
     cells = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
-        trainings = {
-            "original": planner.train("original", seed, f"θ_O: train on original labels{of}"),
-            "memorised": planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}"),
-            "frozen": frozen,
-        }
-        cell = planner.cell(techniques, explanations, seed, trainings, of)
+        original = planner.train("original", seed, f"θ_O: train on original labels{of}")
+        memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
+        cell = planner.cell(
+            looking, seed, {"original": original, "memorised": memorised, "frozen": frozen}, of
+        )
         if config.checkpoints is not None:
-            epochs = config.checkpoint_epochs
-            cell = _with_checkpoints(planner, cell, epochs, *at_checkpoints, of, trained)
+            cell = _with_checkpoints(planner, cell, config.checkpoint_epochs, at_checkpoints, of)
         cells.append(cell)
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
     return Plan(tuple(cells), splits)
 
 
-def snapshots_of(training: Job, epochs: Sequence[int]) -> Job:
-    """The job whose artefact has the weights of a training after some of its epochs.
+def snapshot_of(training: Job, epoch: int) -> Job:
+    """The job whose artefact has the weights of a training after one of its epochs.
 
-    A training that is told so in its `where` leaves that artefact beside its own, so this job is
-    only computed (by training again) if the training was done before anybody asked. It waits for
-    the training, as both at once would be the same work twice. The key of the training itself does
-    not change: whatever was made from it stays valid.
+    A training that is told so in its `where` leaves that artefact on its way, so this job is only
+    computed (by training again) if the training was done before anybody asked. It waits for the
+    training, as both at once would be the same work twice. The key of the training itself does not
+    change: whatever was made from it stays valid.
     """
     return replace(
         training,
-        title=f"{training.title}, checkpoints",
-        identity={**training.identity, "snapshots": sorted(epochs)},
+        title=f"{training.title}, epoch {epoch}",
+        identity={**training.identity, "snapshot": epoch},
         needs={**training.needs, "trained": training.artefact},
-        cost=training.cost * max(epochs) / training.identity["training"]["epochs"],
+        cost=NEXT_TO_NOTHING * training.cost * epoch / training.identity["training"]["epochs"],
     )
-
-
-def file_of(epoch: int) -> str:
-    """Name of the file with the weights after an epoch, without its ending."""
-    return f"epoch-{epoch}"
 
 
 def _with_checkpoints(
-    planner: Planner,
-    cell: Cell,
-    epochs: Sequence[int],
-    techniques: Sequence[Technique],
-    explanations: Sequence[Technique],
-    of: str,
-    trained: Callable[[Artefact], bool],
+    planner: Planner, cell: Cell, epochs: Sequence[int], looking: Sequence[Technique], of: str
 ) -> Cell:
     """A cell, and those of its checkpoints; the last is the end of the training."""
-    trainings, snapshots = dict(cell.trainings), {}
-    before = [epoch for epoch in epochs if epoch < planner.training.epochs]
-    for state in ("original", "memorised") if before else ():
+    *before, end = epochs
+    trainings = dict(cell.trainings)
+    for state in ("original", "memorised"):
         job = trainings[state]
         trainings[state] = replace(job, where={**job.where, "snapshots": before})
-        snapshots[state] = snapshots_of(job, before)
-        if not trained(job.artefact):
-            snapshots[state] = replace(snapshots[state], cost=NEXT_TO_NOTHING * job.cost)
     checkpoints = {}
-    for epoch in epochs:
-        if epoch in before:
-            at, models, title = replace(planner, epoch=epoch), snapshots, f"{of}, epoch {epoch}"
-        else:  # planned like any run, so it is the same jobs
-            at, models, title = planner, trainings, of
-        checkpoints[epoch] = at.cell(techniques, explanations, cell.seed, models, title)
-    return replace(
-        cell, trainings=trainings, snapshots=tuple(snapshots.values()), checkpoints=checkpoints
-    )
+    for epoch in before:
+        there = {state: snapshot_of(trainings[state], epoch) for state in ("original", "memorised")}
+        title = f"{of}, epoch {epoch}"
+        checkpoints[epoch] = planner.cell(looking, cell.seed, there, title)
+    # Planned like any run, so it is the same jobs.
+    checkpoints[end] = planner.cell(looking, cell.seed, trainings, of)
+    return replace(cell, trainings=trainings, checkpoints=checkpoints)
 
 
 def _in_words(window: Window) -> str:
     if window.size == 1:
         return f"layer {window.first}"
     return f"layers {window.first}-{window.last}"
+
+
+# --- what a pass of the data costs --------------------------------------------------------------
+
+
+def rough_lengths(examples: pd.DataFrame, max_tokens: int) -> np.ndarray:
+    """Tokens of each example, guessed from the number of its words."""
+    words = np.zeros(len(examples))
+    for column in input_columns(examples):
+        words += [len(text.split()) for text in examples[column].tolist()]
+    return np.asarray(np.minimum(TOKENS_PER_WORD * words + EXTRA_TOKENS, max_tokens))
+
+
+def pass_flops(facts: Mapping[str, Any], lengths: np.ndarray) -> float:
+    """Floating-point operations of one forward pass of examples of these lengths.
+
+    Every token meets every weight of the layers once, and every other token of its text.
+
+    Args:
+        facts: Layers, their parameters and width, as the job `model` finds them.
+        lengths: Tokens of each example.
+    """
+    weights = 2.0 * facts["layer_parameters"] * lengths.sum()
+    attention = 4.0 * facts["layers"] * facts["width"] * np.square(lengths, dtype=float).sum()
+    return float(weights + attention)

@@ -41,7 +41,7 @@ LEAST_FRACTION = 0.02
 """Of a job, before its speed says something."""
 TOLD_FAILURES = 5
 """Failures for one and the same reason that are told one by one."""
-NAMED = ("snapshots", "technique", "role", "state")
+NAMED = ("snapshot", "technique", "role", "state")
 """What tells jobs of one kind apart that take different times per cost."""
 
 Sort = tuple[str, str, bool]

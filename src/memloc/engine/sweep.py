@@ -19,9 +19,8 @@ from typing import Any
 
 from memloc.engine import control, experiment
 from memloc.engine.experiment import Experiment, Findings, InputCache, one_of_each
-from memloc.engine.half_splits import further_rounds
 from memloc.engine.job import Job, JobFailed, write_plan
-from memloc.engine.local import LocalExecutor, make_executor, pick_device
+from memloc.engine.local import LocalExecutor, make_executor
 from memloc.engine.plan import each_once
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import DamagedArtefact, Store
@@ -30,8 +29,6 @@ from memloc.engine.views import StatusFile
 from memloc.errors import MemlocError, StoreError, cannot_write, nearest
 from memloc.text import write_whole
 
-REPAIRS = 3
-"""How often damaged artefacts are computed anew before a run is given up."""
 CONTROL = "control"
 """What the control benchmark is called among the cells."""
 OnFinished = Callable[[Findings], dict[str, Any]]
@@ -61,24 +58,16 @@ def select(sweep: Sweep, pattern: str) -> Sweep:
 
 
 def short_names(cells: Sequence[SweepCell]) -> list[tuple[str, str]]:
-    """Task and model of each cell; of folders only as much as distinguishes them."""
-    tasks = _shorten([cell.task for cell in cells])
-    models = _shorten([cell.model for cell in cells])
-    return [(tasks[cell.task], models[cell.model]) for cell in cells]
+    """Task and model of each cell; of paths only the last part, unless two have the same."""
+    counts = Counter(
+        Path(name).name for name in {name for cell in cells for name in (cell.task, cell.model)}
+    )
 
+    def short(name: str) -> str:
+        last = Path(name).name
+        return last if counts[last] == 1 else name
 
-def _shorten(names: Sequence[str]) -> dict[str, str]:
-    """Of each name or path the last parts, as many as no other has."""
-    tails = {
-        name: ["/".join(parts[-n:]) for n in range(1, len(parts) + 1)]
-        for name in names
-        for parts in [Path(name).parts]
-    }
-    counts = Counter(tail for of_name in tails.values() for tail in of_name)
-    return {
-        name: next((tail for tail in of_name if counts[tail] == 1), name)
-        for name, of_name in tails.items()
-    }
+    return [(short(cell.task), short(cell.model)) for cell in cells]
 
 
 def _labels(cells: Sequence[SweepCell]) -> list[str]:
@@ -97,65 +86,39 @@ class PlannedSweep:
     """All experiments of a sweep.
 
     Attributes:
-        sweep: What was asked for.
         runs: The runs, with what distinguishes each.
         benchmark: The control benchmark.
-        inputs: What they work on.
     """
 
-    sweep: Sweep
     runs: list[tuple[str, Experiment]]
     benchmark: Experiment | None
-    inputs: InputCache
-
-    @property
-    def experiments(self) -> list[Experiment]:
-        """The runs and the benchmark."""
-        return [run for _, run in self.runs] + ([self.benchmark] if self.benchmark else [])
 
     @property
     def jobs(self) -> list[Job]:
         """Every job once, however many runs share it."""
-        return each_once(job for one in self.experiments for job in one.jobs)
+        experiments = [run for _, run in self.runs] + ([self.benchmark] if self.benchmark else [])
+        return each_once(job for one in experiments for job in one.jobs)
 
 
-def plan_sweep(
-    sweep: Sweep, store: Store, progress: Progress, inputs: InputCache | None = None
-) -> PlannedSweep:
-    """Prepare and plan everything.
-
-    Args:
-        sweep: What to do.
-        store: Where results go; data and facts about models go there now.
-        progress: Is told what the user should know.
-        inputs: Where data and models come from.
+def plan_sweep(sweep: Sweep, inputs: InputCache) -> PlannedSweep:
+    """Prepare and plan everything; data and facts about models go to the store.
 
     Raises:
         MemlocError: If something that was asked for is not possible; the message says in which run.
     """
-    inputs = inputs or InputCache(store)
     labelled = list(zip(_labels(sweep.cells), sweep.cells, strict=True))
     for label, cell in labelled:  # what is missing shows before models are looked at
         with _about(label):
             inputs.task(cell.config.data)
             inputs.source(cell.config.model)
-    execution, runs, benchmark = sweep.execution, [], None
-    # Workers elsewhere know best what they have.
-    here = execution.executor == "local"
-    where = execution.where(pick_device(execution.device) if here else execution.device)
-    with LocalExecutor(store, 1) as executor:
-        for label, cell in labelled:
-            with _about(label):
-                found = experiment.prepare(
-                    cell.config, inputs, executor, where, progress, f" ({label})"
-                )
-            runs.append((label, found))
-        if sweep.control is not None:
-            with _about(CONTROL):
-                benchmark = control.prepare(
-                    sweep.control, inputs, executor, where, progress, CONTROL
-                )
-    return PlannedSweep(sweep, runs, benchmark, inputs)
+    runs, benchmark = [], None
+    for label, cell in labelled:
+        with _about(label):
+            runs.append((label, experiment.prepare(cell.config, inputs, f" ({label})")))
+    if sweep.control is not None:
+        with _about(CONTROL):
+            benchmark = control.prepare(sweep.control, inputs, CONTROL)
+    return PlannedSweep(runs, benchmark)
 
 
 @contextmanager
@@ -190,50 +153,36 @@ def run_sweep(
     progress = progress or Progress()
     store, folder = Store(runs / "store"), runs / "sweeps" / sweep.name
     executor = make_executor(sweep.execution, store, folder)  # it must be possible here
-    planned = plan_sweep(sweep, store, progress)
+    with LocalExecutor(store, 1) as here:
+        planned = plan_sweep(sweep, InputCache(here, sweep.where, progress))
     jobs = planned.jobs
     write_plan(folder, jobs)
     _write(folder / "experiment.yaml", sweep.resolved())
     status = StatusFile(folder / "status.json", sweep.name, "sweep", store)
     with progress.also(status), executor:
         outcome = executor.execute(jobs, progress)
-        halves = [one.halves for one in planned.experiments if one.halves is not None]
-        outcome += further_rounds(executor, halves, progress)
-        if len(planned.jobs) > len(jobs):
-            jobs = planned.jobs
-            write_plan(folder, jobs)
+    failures = one_of_each(list(outcome.failed.values()))
 
-        def finish(one: Experiment, repairs: int = REPAIRS) -> dict[str, Any]:
-            """Keep its findings, or say why there are none; compute anew what is damaged."""
-            nonlocal outcome
-            try:
-                return on_finished(one.collect(store, outcome))
-            except JobFailed as error:
-                return {"folder": None, "failures": [str(error)]}
-            except DamagedArtefact as error:
-                if not repairs:
-                    raise
-                progress.note(f"{error.problem}; it is computed anew")
-            planned.inputs.write_again()
-            outcome += executor.execute(one.jobs, progress)
-            return finish(one, repairs - 1)
+    def finish(one: Experiment) -> dict[str, Any]:
+        """Keep its findings, or say why there are none."""
+        try:
+            return on_finished(one.collect(store, outcome))
+        except JobFailed as error:
+            return {"folder": None, "failures": [str(error)]}
+        except DamagedArtefact as error:
+            failures.append(str(error))
+            return {"folder": None, "failures": [str(error)]}
 
-        rows = [
-            {**_row(label, one, *names), **finish(one)}
-            for (label, one), names in zip(planned.runs, short_names(sweep.cells), strict=True)
-        ]
-        benchmark = planned.benchmark and finish(planned.benchmark)
-    broken = [
-        sentence
-        for row, (_, one) in zip(rows, planned.runs, strict=True)
-        if row["folder"] is not None
-        for sentence in one.outline.failures
+    rows = [
+        {**_row(label, one, *names), **finish(one)}
+        for (label, one), names in zip(planned.runs, short_names(sweep.cells), strict=True)
     ]
+    benchmark = planned.benchmark and finish(planned.benchmark)
     summary = {
         "name": sweep.name,
         "runs": rows,
         "control": benchmark,
-        "failures": [*one_of_each(list(outcome.failed.values())), *dict.fromkeys(broken)],
+        "failures": failures,
         "jobs": {
             "computed": outcome.computed,
             "failed": len(outcome.missing),

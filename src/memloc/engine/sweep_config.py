@@ -27,12 +27,15 @@ from memloc.engine.complete import (
     merge_given,
     parse_yaml,
 )
+from memloc.engine.local import pick_device
 from memloc.engine.progress import KIND_WORDS
 from memloc.errors import ConfigError, MemlocError, nearest
 from memloc.models.names import KNOWN_MODELS
 from memloc.techniques import names
 
 Tree = dict[str, Any]
+NAMES = {"models": "name", "tasks": "task"}
+"""Lists in a file, and the setting that names one of their entries."""
 SHARED = ("data", "training", "windows")
 """What the control benchmark takes from the sweep."""
 
@@ -54,6 +57,13 @@ class Sweep:
     cells: tuple[SweepCell, ...]
     control: ControlRun | None
     execution: Execution
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """For `Job.where`; workers elsewhere know best what device they have."""
+        device = self.execution.device
+        here = self.execution.executor == "local"
+        return self.execution.where(pick_device(device) if here else device)
 
     def resolved(self) -> str:
         """As an experiment file that leaves nothing open: every cell is a grid."""
@@ -94,24 +104,9 @@ class _File(Settings):
     execution: Execution = Execution()
 
 
-@dataclass(frozen=True)
-class _Override:
-    """Settings of the cells that have one of its models and one of its tasks; None: any."""
-
-    models: list[str] | None
-    tasks: list[str] | None
-    settings: Tree
-
-    def selects(self, model: str, task: str | None) -> bool:
-        """Whether it is about a cell; without a task, whether it is about a model everywhere."""
-        return (self.models is None or model in self.models) and (
-            self.tasks is None or task in self.tasks
-        )
-
-
 def _entries(value: Any, key: str) -> list[Tree]:
     """The models or tasks of a part: names, or mappings that have one; one may stand for a list."""
-    name = {"models": "name", "tasks": "task"}[key]
+    name = NAMES[key]
     values = value if isinstance(value, list) else [value]
     found = [{name: entry} if isinstance(entry, str) else entry for entry in values]
     for entry in found:
@@ -128,7 +123,7 @@ def _entries(value: Any, key: str) -> list[Tree]:
 
 def _check_part(said: Tree) -> Tree:
     """What a file, a grid or an override says about its cells, with lists of models and tasks."""
-    lists: Tree = {key: _entries(said[key], key) for key in ("models", "tasks") if key in said}
+    lists: Tree = {key: _entries(said[key], key) for key in NAMES if key in said}
     settings = {str(key): value for key, value in said.items() if key not in lists}
     for wrong in ("model.name", "data.task", "device"):
         if wrong in dict(leaves(settings)):
@@ -164,7 +159,7 @@ def parse_sweep(
                 "it is not a mapping",
                 remedy="it needs at least `models:` and `tasks:`, see docs/sweeps.md",
             )
-        return _Reader(base, data_dir).sweep({"name": name, **top})
+        return _read({"name": name, **top}, _Paths(base, data_dir))
     except MemlocError as error:
         # A file is a front end of its own: its settings are written as they are.
         raise ConfigError(f"{file}: {error}") from None
@@ -183,146 +178,145 @@ def _at(place: str) -> Iterator[None]:
 # --- from a file to cells ----------------------------------------------------------------------
 
 
+def _read(top: Tree, paths: _Paths) -> Sweep:
+    file = _File(**{key: top[key] for key in _File.model_fields if key in top})
+    kinds = ("default", *KIND_WORDS)
+    for kind in file.execution.ray.resources:
+        if kind not in kinds:
+            raise ConfigError(
+                "there is no such kind of jobs",
+                setting=f"execution.ray.resources.{kind}",
+                remedy=nearest(kind, kinds),
+            )
+    defaults = _check_part({k: v for k, v in top.items() if k not in _File.model_fields})
+    parts: dict[str, list[Tree]] = {"grids": [], "overrides": []}
+    for key, found in parts.items():
+        for number, said in enumerate(getattr(file, key)):
+            with _at(f"{key}[{number}]"):
+                found.append(_check_part(said))
+    grids, overrides = [merge_given(defaults, grid) for grid in parts["grids"]], parts["overrides"]
+    only_control = file.control and "grids" not in top and "tasks" not in defaults
+    cells = () if only_control else _cells(grids, overrides, paths)
+    control = None
+    if file.control is not None:
+        with _at("control"):
+            control = _control(file.control, defaults, grids, overrides, paths)
+    return Sweep(file.name, cells, control, file.execution)
+
+
+def _cells(
+    grids: Sequence[Tree], overrides: Sequence[Tree], paths: _Paths
+) -> tuple[SweepCell, ...]:
+    found: dict[str, SweepCell] = {}
+    for number, grid in enumerate(grids):
+        for key in NAMES:
+            if key not in grid:
+                where = f"grids[{number}]" if len(grids) > 1 else "the experiment"
+                raise ConfigError(f"{where} names no {key}, so there is nothing to do")
+        for model, task in product(grid["models"], grid["tasks"]):
+            settings = merge(_settings(grid), {"model": model, "data": task})
+            settings = _overridden(settings, overrides, paths, model["name"], task["task"])
+            config = complete_run(settings, strict=False)
+            config = config.model_copy(update={"data": paths.of_cell(config.data)})
+            cell = SweepCell(model["name"], task["task"], config)
+            found.setdefault(config.model_dump_json(), cell)
+    for number, one in enumerate(overrides):
+        for key, name in NAMES.items():
+            known = dict.fromkeys(getattr(cell, key[:-1]) for cell in found.values())
+            for entry in one.get(key, ()):
+                if entry[name] not in known:
+                    raise ConfigError(
+                        f"no cell has {entry[name]!r}",
+                        setting=f"overrides[{number}].{key}",
+                        remedy=nearest(entry[name], known),
+                    )
+    return tuple(found.values())
+
+
+def _settings(part: Tree) -> Tree:
+    return {key: value for key, value in part.items() if key not in NAMES}
+
+
+def _overridden(
+    settings: Tree, overrides: Sequence[Tree], paths: _Paths, model: str, task: str | None
+) -> Tree:
+    """The settings of a cell, or of a model everywhere; of two overrides, the later wins."""
+    for one in overrides:
+        models, tasks = ([e[name] for e in one.get(key, ())] for key, name in NAMES.items())
+        if (not models or model in models) and (not tasks or task in tasks):
+            settings = merge_given(settings, _settings(one))
+    return {**settings, "model": {**settings["model"], "name": paths.model(model)}}
+
+
+def _control(
+    said: Tree,
+    defaults: Tree,
+    grids: Sequence[Tree],
+    overrides: Sequence[Tree],
+    paths: _Paths,
+) -> ControlRun:
+    """The control benchmark; models, data, training and techniques are those of the sweep."""
+    own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
+    chosen = as_mapping(defaults.get("techniques", {}))
+    settings = merge({k: v for k, v in chosen.items() if v}, own)
+    shared = {k: v for k, v in defaults.items() if k in SHARED}
+    tree = merge_given(merge(settings, shared), said)
+    models = [{"model": model} for grid in grids for model in grid.get("models", ())]
+    if "models" in tree:
+        listed = tree["models"] if isinstance(tree["models"], list) else [tree["models"]]
+        models = []
+        for entry in listed:
+            trained = isinstance(entry, dict) and "model" in entry
+            (model,) = _entries(entry["model"] if trained else entry, "models")
+            models.append({**(entry if trained else {}), "model": model})
+    if not models:
+        raise ConfigError("it names no models", remedy="add `models:` with names")
+    training, tree["models"] = tree.pop("training", {}), []
+    for name, one in {one["model"]["name"]: one for one in models}.items():
+        # A model is trained alike for all tasks here, so exceptions for tasks do not count.
+        changed = _overridden({"training": training, **one}, overrides, paths, name, None)
+        tree["models"].append({key: changed[key] for key in ("model", "training")})
+    config = complete_control({"tasks": (), **tree}, strict=False)
+    return config.model_copy(
+        update={
+            "data": paths.of_data(config.data),
+            "auxiliary": paths.task(config.auxiliary),
+            "tasks": tuple(map(paths.task, config.tasks)),
+            "held_back": tuple(map(paths.task, config.held_back)),
+        }
+    )
+
+
 @dataclass(frozen=True)
-class _Reader:
-    """Makes the cells; relative paths in a file start at `base`."""
+class _Paths:
+    """Relative paths in a file start at `base`; `data_dir` goes before what the file says."""
 
     base: Path
     data_dir: Path | None
 
-    def sweep(self, top: Tree) -> Sweep:
-        file = _File(**{key: top[key] for key in _File.model_fields if key in top})
-        kinds = ("default", *KIND_WORDS)
-        for kind in file.execution.ray.resources:
-            if kind not in kinds:
-                raise ConfigError(
-                    "there is no such kind of jobs",
-                    setting=f"execution.ray.resources.{kind}",
-                    remedy=nearest(kind, kinds),
-                )
-        defaults = _check_part({k: v for k, v in top.items() if k not in _File.model_fields})
-        grids, overrides = [], []
-        for number, said in enumerate(file.grids):
-            with _at(f"grids[{number}]"):
-                grids.append(merge_given(defaults, _check_part(said)))
-        for number, said in enumerate(file.overrides):
-            with _at(f"overrides[{number}]"):
-                changed = _check_part(said)
-            models, tasks = changed.pop("models", None), changed.pop("tasks", None)
-            overrides.append(
-                _Override(
-                    models and [one["name"] for one in models],
-                    tasks and [one["task"] for one in tasks],
-                    changed,
-                )
-            )
-        only_control = file.control and "grids" not in top and "tasks" not in defaults
-        cells = () if only_control else self.cells(grids, overrides)
-        control = None
-        if file.control is not None:
-            with _at("control"):
-                control = self.control(file.control, defaults, grids, overrides)
-        return Sweep(file.name, cells, control, file.execution)
-
-    def cells(self, grids: Sequence[Tree], overrides: Sequence[_Override]) -> tuple[SweepCell, ...]:
-        found: dict[str, SweepCell] = {}
-        for number, grid in enumerate(grids):
-            for key in ("models", "tasks"):
-                if key not in grid:
-                    where = f"grids[{number}]" if len(grids) > 1 else "the experiment"
-                    raise ConfigError(f"{where} names no {key}, so there is nothing to do")
-            shared = {k: v for k, v in grid.items() if k not in ("models", "tasks")}
-            for model, task in product(grid["models"], grid["tasks"]):
-                called = model["name"], task["task"]
-                settings = merge(shared, {"model": model, "data": task})
-                settings = self.with_overrides(settings, overrides, *called)
-                config = complete_run(settings, strict=False)
-                config = config.model_copy(update={"data": self.placed_data(config.data)})
-                found.setdefault(config.model_dump_json(), SweepCell(*called, config))
-        cells = tuple(found.values())
-        there = {
-            "models": dict.fromkeys(cell.model for cell in cells),
-            "tasks": dict.fromkeys(cell.task for cell in cells),
-        }
-        for number, one in enumerate(overrides):
-            for key, known in there.items():
-                for name in getattr(one, key) or ():
-                    if name not in known:
-                        raise ConfigError(
-                            f"no cell has {name!r}",
-                            setting=f"overrides[{number}].{key}",
-                            remedy=nearest(name, known),
-                        )
-        return cells
-
-    def with_overrides(
-        self, settings: Tree, overrides: Sequence[_Override], model: str, task: str | None
-    ) -> Tree:
-        """The settings of a cell, or of a model everywhere; of two overrides, the later wins."""
-        for one in overrides:
-            if one.selects(model, task):
-                settings = merge_given(settings, one.settings)
-        return {**settings, "model": {**settings["model"], "name": self.placed_model(model)}}
-
-    def control(
-        self,
-        said: Tree,
-        defaults: Tree,
-        grids: Sequence[Tree],
-        overrides: Sequence[_Override],
-    ) -> ControlRun:
-        """The control benchmark; models, data, training and techniques are those of the sweep."""
-        own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
-        chosen = as_mapping(defaults.get("techniques", {}))
-        settings = merge({k: v for k, v in chosen.items() if v}, own)
-        shared = {k: v for k, v in defaults.items() if k in SHARED}
-        tree = merge_given(merge(settings, shared), said)
-        models = [{"model": model} for grid in grids for model in grid.get("models", ())]
-        if "models" in tree:
-            listed = tree["models"] if isinstance(tree["models"], list) else [tree["models"]]
-            models = []
-            for entry in listed:
-                trained = isinstance(entry, dict) and "model" in entry
-                (model,) = _entries(entry["model"] if trained else entry, "models")
-                models.append({**(entry if trained else {}), "model": model})
-        if not models:
-            raise ConfigError("it names no models", remedy="add `models:` with names")
-        training, tree["models"] = tree.pop("training", {}), []
-        for name, one in {one["model"]["name"]: one for one in models}.items():
-            # A model is trained alike for all tasks here, so exceptions for tasks do not count.
-            of_model = {"training": training, **one}
-            changed = self.with_overrides(of_model, overrides, name, None)
-            tree["models"].append({key: changed[key] for key in ("model", "training")})
-        config = complete_control({"tasks": (), **tree}, strict=False)
-        return config.model_copy(
-            update={
-                "data": self.placed_paths(config.data, self.data_dir),
-                "auxiliary": self.placed_task(config.auxiliary),
-                "tasks": tuple(map(self.placed_task, config.tasks)),
-                "held_back": tuple(map(self.placed_task, config.held_back)),
-            }
-        )
-
-    def placed_model(self, name: str) -> str:
+    def model(self, name: str) -> str:
         """A folder's absolute path; other names as they are."""
         local = name not in KNOWN_MODELS and (name[:1] in "./~" or (self.base / name).is_dir())
-        return str(self.path(name)) if local else name
+        return str(self.absolute(name)) if local else name
 
-    def placed_task(self, name: str) -> str:
+    def task(self, name: str) -> str:
         """A file's absolute path; other names as they are."""
         is_file = len(Path(name).parts) > 1 or Path(name).suffix or (self.base / name).exists()
-        return str(self.path(name)) if is_file and name not in named_tasks() else name
+        return str(self.absolute(name)) if is_file and name not in named_tasks() else name
 
-    def placed_data(self, data: Data) -> Data:
-        """The same with absolute paths; local copies are of downloaded tasks alone."""
-        task = self.placed_task(data.task)
-        placed = self.placed_paths(data, self.data_dir).model_copy(update={"task": task})
-        return placed if is_downloaded(task) else placed.model_copy(update={"data_dir": None})
+    def of_data(self, data: Data) -> Data:
+        """The same with absolute paths."""
+        paths = {
+            "data_dir": self.data_dir or (data.data_dir and self.absolute(data.data_dir)),
+            "validation": data.validation and self.absolute(data.validation),
+        }
+        return data.model_copy(update=paths)
 
-    def placed_paths(self, data: Data, data_dir: Path | None) -> Data:
-        own = data.data_dir and self.path(data.data_dir)
-        validation = data.validation and self.path(data.validation)
-        return data.model_copy(update={"data_dir": data_dir or own, "validation": validation})
+    def of_cell(self, data: Data) -> Data:
+        """The same for the data of one cell; local copies are of downloaded tasks alone."""
+        task = self.task(data.task)
+        there = {} if is_downloaded(task) else {"data_dir": None}
+        return self.of_data(data).model_copy(update={"task": task, **there})
 
-    def path(self, path: Path | str) -> Path:
+    def absolute(self, path: Path | str) -> Path:
         return self.base / Path(path).expanduser()

@@ -218,31 +218,23 @@ def make(name: str, settings: Mapping[str, Any] | None = None) -> Technique:
     return find(name)(**(settings or {}))
 
 
-def make_usable(techniques: Mapping[str, Mapping[str, Any]]) -> tuple[list[Technique], list[str]]:
-    """The techniques among those that were chosen, and a sentence on each that cannot be imported.
+def make_techniques(chosen: Mapping[str, Mapping[str, Any]]) -> list[Technique]:
+    """The techniques among those that were chosen, with their settings.
 
     Explanations may be among them for their settings: see `possible_explanations`.
 
     Raises:
-        UnknownTechnique: If a name does not exist.
+        UnknownTechnique: If a name does not exist, or there is no technique at all.
         ConfigError: If a technique does not have these settings.
-        PluginFailed: If none can be imported.
+        PluginFailed: If one cannot be imported.
     """
-    usable, broken = [], []
-    for name, settings in techniques.items():
-        try:
-            technique = make(name, settings)
-        except PluginFailed as error:
-            broken.append(str(error))
-        else:
-            usable += [technique] if technique.kind == "technique" else []
-    if not usable and broken:
-        raise PluginFailed(broken[0])
-    if not usable:
+    made = [make(name, settings) for name, settings in chosen.items()]
+    found = [one for one in made if one.kind == "technique"]
+    if not found:
         raise UnknownTechnique(
             "no technique is chosen", remedy=f"choose some of: {', '.join(names())}"
         )
-    return usable, broken
+    return found
 
 
 def settings_of(techniques: Iterable[Technique]) -> dict[str, dict[str, Any]]:

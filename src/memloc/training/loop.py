@@ -32,7 +32,7 @@ from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast, predict_logits
 from memloc.training.learners import Learner
-from memloc.training.resume import ResumePoint, Snapshots
+from memloc.training.resume import ResumePoint
 
 Weights = dict[str, Tensor]
 Report = Callable[[float], None]
@@ -99,7 +99,7 @@ def fine_tune(
     report: Report = lambda _: None,
     beside: Sequence[Objective] = (),
     resume: ResumePoint | None = None,
-    snapshots: Snapshots | None = None,
+    end_epoch: Callable[[int, Mapping[str, Tensor]], None] = lambda _, __: None,
     last_epoch: int | None = None,
 ) -> Trained:
     """Train what the learner leaves open and evaluate after every epoch.
@@ -112,7 +112,7 @@ def fine_tune(
         report: Called with the finished fraction.
         beside: Further tasks that train the same model at the same time.
         resume: Where the state is saved now and then, and taken up if it is there.
-        snapshots: Keeps the weights of some epochs.
+        end_epoch: Called with the number of every epoch and the weights after it.
         last_epoch: Stop after it, in the middle of the schedule; None goes to the end.
 
     Raises:
@@ -130,8 +130,7 @@ def fine_tune(
         if result.memorised_epoch is None and result.accuracy > config.memorised_at:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
-        if snapshots is not None:
-            snapshots.end_epoch(epoch, learner.changed())
+        end_epoch(epoch, learner.changed())
         if epoch == last_epoch:
             break
     result.final = _copy(learner.changed())

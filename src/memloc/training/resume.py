@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
@@ -184,34 +184,3 @@ def forget_finished(store: Store) -> None:
     for name in store.keys(KIND):
         if store.has_result(name.split("-")[0]):
             store.remove(KIND, name)
-
-
-class Snapshots:
-    """Keeps the weights of some epochs on the disk until the training is over.
-
-    They are states of the training like any other: one is there completely or not at all, survives
-    the death of the process, and is removed when the job is done. They are not part of the state
-    that is saved every few minutes, which would grow with each of them.
-    """
-
-    def __init__(self, resume: ResumePoint, epochs: Sequence[int]) -> None:
-        self.resume, self.epochs = resume, tuple(sorted(epochs))
-
-    def end_epoch(self, epoch: int, weights: Mapping[str, Tensor]) -> None:
-        """Keep the weights, if they are wanted; a full disk does not end a training."""
-        if epoch in self.epochs:
-            self._point(epoch, dict(weights)).save()
-
-    def read(self, epoch: int) -> dict[str, Tensor] | None:
-        """The weights of an epoch; None if they are not there."""
-        weights: dict[str, Tensor] = {}
-        return weights if self._point(epoch, weights).restore() else None
-
-    def complete(self) -> bool:
-        """Whether all can be read."""
-        return all(self.read(epoch) is not None for epoch in self.epochs)
-
-    def _point(self, epoch: int, weights: dict[str, Tensor]) -> ResumePoint:
-        point = self.resume.part(f"epoch-{epoch}")
-        point.keep("weights", weights)
-        return point
