@@ -145,32 +145,19 @@ def _draw_bars(panel: Axes, rows: pd.DataFrame, column: str, looks: Mapping[str,
 )
 def draw_single_layers(data: FigureData) -> list[Picture]:
     """Models side by side, tasks as dots; one panel per technique."""
-    windows = data.table("windows", "no run has windows of swapping or retraining")
-    errors = largest_errors(windows[windows["technique"].isin(MODIFYING)])
+    errors = data.need_runs().windows.rename(columns={"single_layer": "value"})
+    errors = errors[errors["technique"].isin(MODIFYING)].dropna(subset="value")
     if errors.empty:
-        raise CannotDraw("no run has modified single layers")
+        raise CannotDraw("no run has modified single layers by swapping or retraining")
     techniques = [name for name in MODIFYING if name in set(errors["technique"])]
     drawn, panels = _draw_models(data, errors, techniques, "largest error, one layer", 0.35)
     panels[0].set_ylim(bottom=0)
     panels[0].yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g}%")
     caption = (
         "Largest memorisation error over the layers when one layer is modified, relative to "
-        f"modifying all layers, by {' and '.join(techniques)}. Dots are tasks." + data.seeds_words()
+        f"modifying all layers, by {' and '.join(techniques)}. Dots are tasks, means over seeds."
     )
     return [Picture("", drawn, caption)]
-
-
-def largest_errors(windows: pd.DataFrame) -> pd.DataFrame:
-    """The errors (`value`) of all seeds, in the layer where their mean is largest."""
-    by = ["technique", "model", "task"]
-    full = windows[windows["size"] == windows["layers"]]
-    scale = full.groupby([*by, "seed"])["noisy_error"].mean().rename("full")
-    single = windows[windows["size"] == 1].merge(scale.reset_index(), on=[*by, "seed"])
-    single = single[single["full"] > 0]
-    single = single.assign(value=single["noisy_error"] / single["full"])
-    layers = single.groupby([*by, "first_layer"])["value"].mean().reset_index()
-    largest = layers.loc[layers.groupby(by)["value"].idxmax().to_numpy()]
-    return single.merge(largest[[*by, "first_layer"]], on=[*by, "first_layer"])
 
 
 def _draw_models(
@@ -712,7 +699,6 @@ ALL = "all"
 )
 def draw_gradients(data: FigureData) -> list[Picture]:
     """One figure per model: norms and weights in columns, hidden layers in rows (appendix E)."""
-    norms, kind = _norms(data)
 
     def draw_model(model: str, rows: pd.DataFrame) -> tuple[Figure, str]:
         tasks = only(data.tasks, rows["task"])
@@ -743,7 +729,7 @@ def draw_gradients(data: FigureData) -> list[Picture]:
         )
         _share_scales(panels)
         caption = (
-            f"Forgetting gradients of {data.models[model].name} by layer, {kind} norms: (a) in the "
+            f"Forgetting gradients of {data.models[model].name} by layer, L1 norms: (a) in the "
             "frozen model, (b) for clean and (c) for noisy examples at θ_M1, and layer weights "
             "that sum to 1 (d) without post-processing, (e) divided by the norm in the frozen "
             "model, (f) with the gradient of clean examples subtracted, (g) with both."
@@ -752,20 +738,15 @@ def draw_gradients(data: FigureData) -> list[Picture]:
             caption += " Rows: the layers in which memorisation was hidden (grey)."
         return drawn, caption
 
-    return data.per_model(norms, draw_model)
+    return data.per_model(_norms(data), draw_model)
 
 
-def _norms(data: FigureData) -> tuple[pd.DataFrame, str]:
-    """Norms of control experiments, or else of runs; and of which kind."""
+def _norms(data: FigureData) -> pd.DataFrame:
+    """L1 norms of control experiments, or else of runs."""
     table = data.control.get("gradients")
-    if table is not None and len(table):
-        kind = "L1" if "L1" in set(table["kind"]) else str(table["kind"].iloc[0])
-        return table[table["kind"] == kind], kind
-    if data.grid is None:
-        raise CannotDraw("`memloc control` has recorded no gradients, and there are no runs")
-    table = data.table("gradients", "no run has gradients")
-    settings = next(iter(data.runs.values())).settings.get("techniques", {})
-    return table.assign(hidden=ALL), str(settings.get("gradients", {}).get("norm", "L1"))
+    if table is None or table.empty:
+        table = data.table("gradients", "no run has gradients").assign(hidden=ALL)
+    return table[table["kind"] == "L1"]
 
 
 def _share_scales(panels: Sequence[Axes]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
@@ -39,18 +40,15 @@ def draw_tasks(data: FigureData) -> PrintedTable:
     data.need_runs()
     rows: list[list[str]] = []
     tasks = only(data.tasks, (task for task, _ in data.runs))
-    for name, printed in CATEGORIES.items():
-        members = [task for task in tasks if category(task) == name]
-        if members:
-            rows.append([printed])
-        for task in members:
-            found = [run for (one, _), run in data.runs.items() if one == task]
-            examples = _range([run.summary.get("examples") for run in found])
-            noisy = _range([run.summary.get("noisy_examples") for run in found])
-            classes = _range([run.n_classes for run in found])
-            rows.append([tasks[task].name, examples, noisy, classes])
+    for task, look in tasks.items():
+        found = [run for (one, _), run in data.runs.items() if one == task]
+        examples = _range([run.summary.get("examples") for run in found])
+        noisy = _range([run.summary.get("noisy_examples") for run in found])
+        classes = _range([run.n_classes for run in found])
+        rows.append([CATEGORIES[category(task)], look.name, examples, noisy, classes])
     caption = "Tasks: training examples, of these with a perturbed label, and classes."
-    return print_table("tasks", ("Task", "Examples", "Noisy", "Classes"), rows, caption)
+    header = ("Category", "Task", "Examples", "Noisy", "Classes")
+    return print_table("tasks", header, rows, caption, words=2)
 
 
 def _range(values: Sequence[int | None]) -> str:
@@ -67,13 +65,16 @@ def draw_scores(data: FigureData) -> PrintedTable:
     scopes = {ALL_MODELS: "all"}
     if len(data.run_models) > 1:
         scopes |= {model: look.name for model, look in data.run_models.items()}
-    rows = []
-    for score in SCORES:
-        rows.append([IN_PRINT[score].capitalize()])
-        for depth in DEPTHS:
-            cells = [_correlation(found[depth, score, scope]) for scope in scopes]
-            rows.append([IN_PRINT[depth], *cells])
-    if all(cell == MISSING for row in rows for cell in row[1:]):
+    rows = [
+        [
+            IN_PRINT[score].capitalize(),
+            IN_PRINT[depth],
+            *(_correlation(found[depth, score, scope]) for scope in scopes),
+        ]
+        for score in SCORES
+        for depth in DEPTHS
+    ]
+    if all(cell == MISSING for row in rows for cell in row[2:]):
         raise CannotDraw(
             f"no depth and score have {FEWEST} runs in common; compute more tasks, with "
             "generalisation scores"
@@ -83,7 +84,7 @@ def draw_scores(data: FigureData) -> PrintedTable:
         "Spearman’s ρ between the depth of memorisation and generalisation, over runs. "
         f"*: p > {SIGNIFICANT}. M-CoG: mean over {', '.join(techniques)}."
     )
-    return print_table("generalisation", ("", *scopes.values()), rows, caption)
+    return print_table("generalisation", ("Score", "Depth", *scopes.values()), rows, caption, 2)
 
 
 def _correlation(points: Points) -> str:
@@ -156,39 +157,32 @@ def draw_gradient_choices(data: FigureData) -> PrintedTable:
         f"{', '.join(shown)}. − clean: the gradient of clean examples is subtracted; ÷ frozen: "
         "norms are divided by those in the frozen model."
     )
-    return print_table("gradients", ["− clean", "÷ frozen", *header], rows, caption)
+    return print_table("gradients", ["− clean", "÷ frozen", *header], rows, caption, words=2)
 
 
 def print_table(
-    name: str, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str
+    name: str, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, words: int = 1
 ) -> PrintedTable:
-    r"""A table in both languages; a row of a single cell is the heading of a section.
+    r"""A table in both languages.
 
     Args:
         name: For `\label`.
-        header: Names of the columns; all but the first are aligned at the right.
+        header: Names of the columns.
         rows: Cells as text.
         caption: What the table shows.
+        words: So many columns come first and are aligned at the left, the others at the right.
     """
-    latex = [
-        r"% needs \usepackage{booktabs,amssymb}",
-        r"\begin{table}\centering\small",
-        rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
-        r"\toprule",
-        _latex_row(header),
-    ]
-    markdown = [_markdown_row(header), f"| --- |{' ---: |' * (len(header) - 1)}"]
-    for number, row in enumerate(rows):
-        if len(row) == 1:
-            heading = rf"\emph{{{latex_text(row[0])}}}"
-            latex += [r"\midrule", rf"\multicolumn{{{len(header)}}}{{l}}{{{heading}}} \\"]
-            markdown.append(f"| *{markdown_text(row[0])}* |{'  |' * (len(header) - 1)}")
-        else:
-            latex += [*([] if number else [r"\midrule"]), _latex_row(row)]
-            markdown.append(_markdown_row(row))
-    latex += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{latex_text(caption)}}}"]
-    latex += [rf"\label{{tab:{name}}}", r"\end{table}", ""]
-    return PrintedTable("\n".join(latex), "\n".join([*markdown, "", caption, ""]), caption)
+    cells = [[latex_text(cell) for cell in row] for row in rows]
+    latex = pd.DataFrame(cells, columns=list(map(latex_text, header))).to_latex(
+        index=False,
+        column_format="l" * words + "r" * (len(header) - words),
+        caption=latex_text(caption),
+        label=f"tab:{name}",
+    )
+    lines = [header, ["---"] * words + ["---:"] * (len(header) - words)]
+    markdown = [f"| {' | '.join(map(markdown_text, line))} |" for line in [*lines, *rows]]
+    comment = "% needs \\usepackage{booktabs,amssymb}\n"
+    return PrintedTable(comment + latex, "\n".join([*markdown, "", caption, ""]), caption)
 
 
 _LATEX = {
@@ -210,11 +204,3 @@ def markdown_text(text: str) -> str:
     for letter in "\\`*_[]<>|":
         text = text.replace(letter, f"\\{letter}")
     return text
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(map(latex_text, cells)) + r" \\"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(markdown_text, cells))} |"
