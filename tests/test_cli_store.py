@@ -56,7 +56,7 @@ def test_the_store_is_listed_by_kind_and_as_json_by_artefact(memloc, runs: Path)
     rows = json.loads(memloc("store", "list", "--json")[1])
     trainings = [row for row in rows if row["kind"] == "train"]
     assert len(trainings) == 5  # two seeds, and the frozen model
-    assert all(row["seconds"] > 0 and len(row["key"]) == 32 for row in trainings)
+    assert all(row["bytes"] > 0 and len(row["key"]) == 32 for row in trainings)
 
 
 def test_verify_says_what_is_damaged_and_running_again_mends_it(

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memloc.engine.job import read_plan
-from memloc.engine.store.store import ASIDE, MANIFEST, DamagedArtefact, Store
+from memloc.engine.store.store import ASIDE, DamagedArtefact, Store
 from memloc.errors import MALFORMED, StoreError, cannot_write
 from memloc.tables import ARTEFACTS
 
@@ -46,7 +46,7 @@ def inventory(runs: Path) -> pd.DataFrame:
     """All artefacts of a folder of results, with those that were set aside as damaged.
 
     Returns:
-        One row each: kind, key, bytes, written (a time stamp), seconds (to compute), damaged, path.
+        One row each: kind, key, bytes, written (a time stamp), damaged, path.
 
     Raises:
         StoreError: If there are none.
@@ -61,7 +61,6 @@ def inventory(runs: Path) -> pd.DataFrame:
                         "key": path.name,
                         "bytes": size_of(path),
                         "written": path.stat().st_mtime,
-                        "seconds": _seconds(path / MANIFEST),
                         "damaged": ASIDE in path.name,
                         "path": path,
                     }
@@ -72,13 +71,6 @@ def inventory(runs: Path) -> pd.DataFrame:
             remedy="give the folder that `memloc run` wrote to",
         )
     return pd.DataFrame(rows)
-
-
-def _seconds(manifest: Path) -> float | None:
-    try:
-        return float(json.loads(manifest.read_text(encoding="utf-8"))["costs"]["seconds"])
-    except (OSError, *MALFORMED):
-        return None
 
 
 def size_of(path: Path) -> int:
