@@ -28,7 +28,7 @@ from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.views import LogLines
 from memloc.models.names import resolve
-from memloc.report.terminal import show_run
+from memloc.report.terminal import show_result
 from memloc.training.loop import TrainingFailed
 from tests.engine.same_results import (
     Recorder,
@@ -164,7 +164,7 @@ def test_a_training_that_fails_takes_only_what_needs_it(
     assert "the loss became nan" in found.summary["failures"][0]
     assert found.summary["jobs"] == {"computed": 3, "reused": 0}
     stream = io.StringIO()
-    show_run(found.summary, Console(file=stream, width=80))
+    show_result(found.summary, Console(file=stream, width=80))
     assert "gradients" in stream.getvalue()
     # Without the failure the rest is computed, and what was done is reused.
     monkeypatch.setitem(KINDS, "train", train)

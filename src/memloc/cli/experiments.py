@@ -116,8 +116,8 @@ def _carry_out(
         print_json({**result.summary, "report": report and str(report)})
     else:
         show: dict[type[Any], Any] = {
-            Run: terminal.show_run,
-            Localisation: terminal.show_localisation,
+            Run: terminal.show_result,
+            Localisation: terminal.show_result,
             ControlRun: terminal.show_control,
         }
         console, found = make_console(), result.summary

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -78,46 +79,39 @@ def bar(share: float, width: int) -> Text:
     return Text(f"{'█' * round(min(max(share, 0.0), 1.0) * width):<{width}}", style="cyan")
 
 
-def show_run(summary: dict[str, Any], console: Console) -> None:
-    """Print everything `memloc run` has to say."""
-    _show_title(
-        f"{summary['model']} ({counted(summary['layers'], 'layer')}) on {summary['task']}: "
-        f"{summary['examples']} examples, {summary['noisy_examples']} with a flipped label",
-        *(summary, console),
-    )
-    console.print(section("Did it memorise, did it generalise?"))
-    rows: tuple[tuple[str, str, str, str], ...] = (
-        ("fine-tuned on flipped labels", "noisy_accuracy", "clean_accuracy", "validation_accuracy"),
-        ("on original labels", "", "original_accuracy", "original_validation_accuracy"),
-        ("on flipped labels, head only", "frozen_noisy_accuracy", "", ""),
-    )
-    known = {key: f"{one:.3f}" for key, one in summary["training"].items() if _is_number(one)}
-    cells = [[title, *(known.get(key, "") for key in keys)] for title, *keys in rows]
-    heads = ("accuracy", "flipped labels", "clean labels", "validation")
-    console.print(indented(columns(heads, cells)))
-    _show_techniques(summary, console)
+ACCURACIES = {
+    "fine-tuned on flipped labels": ("noisy_accuracy", "clean_accuracy", "validation_accuracy"),
+    "on original labels": ("", "original_accuracy", "original_validation_accuracy"),
+    "on flipped labels, head only": ("frozen_noisy_accuracy", "", ""),
+}
+"""Of the trained models: on flipped labels, on clean ones, and in validation."""
 
 
-def show_localisation(summary: dict[str, Any], console: Console) -> None:
-    """Print everything `memloc localise` has to say."""
-    _show_title(
-        f"{summary['model']} ({counted(summary['layers'], 'layer')}): {summary['examples']} "
-        f"examples, {summary['noisy_examples']} noisy, {summary['memorised_examples']} of them "
-        "memorised",
-        *(summary, console),
-    )
-    _show_techniques(summary, console)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)
-
-
-def _show_title(words: str, summary: dict[str, Any], console: Console) -> None:
+def show_result(summary: dict[str, Any], console: Console) -> None:
+    """Print everything `memloc run` or `memloc localise` has to say."""
+    training = summary.get("training")
+    title = f"{summary['model']} ({counted(summary['layers'], 'layer')})"
+    found = f"{summary['noisy_examples']} with a flipped label"
+    if training is None:
+        found = (
+            f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised"
+        )
+    else:
+        title += f" on {summary['task']}"
     console.print()
-    console.print(Text.assemble(("memloc", "bold"), f"  {words}"))
+    words = f"  {title}: {summary['examples']} examples, {found}"
+    console.print(Text.assemble(("memloc", "bold"), words))
     for part in {part_of(result) for result in summary["techniques"].values()} - {""}:
         console.print(f"        of the layers, only the {part} are changed", style="dim")
+    if training is not None:
+        known = {key: f"{one:.3f}" for key, one in training.items() if isinstance(one, float)}
+        rows = [
+            (model, *(known.get(key, "") for key in keys)) for model, keys in ACCURACIES.items()
+        ]
+        heads = ("accuracy", "flipped labels", "clean labels", "validation")
+        console.print(section("Did it memorise, did it generalise?"))
+        console.print(indented(columns(heads, rows)))
+    _show_techniques(summary, console)
 
 
 def _show_techniques(summary: dict[str, Any], console: Console) -> None:
@@ -201,20 +195,18 @@ def heat_map(matrix: list[list[float | None]]) -> Table:
     Sizes that were not looked at are left out. In deep models adjacent layers and sizes are put
     together, so that a cell is a mean over a few of both.
     """
-    n = len(matrix)
-    step = -(-n // MOST_CELLS)
-    values = np.full((-(-n // step) * step,) * 2, np.nan)
-    values[:n, :n] = np.array(matrix, dtype=float)  # None becomes NaN
-    blocks = np.ma.masked_invalid(values).reshape(len(values) // step, step, -1, step)
-    cells = blocks.mean(axis=(1, 3))
+    step = -(-len(matrix) // MOST_CELLS)
+    cells = pd.DataFrame(matrix, dtype=float)
+    for _ in "sizes", "layers":
+        cells = cells.groupby(cells.index // step).mean().T
     table = Table.grid()
     table.title = f"cells are means of {step} layers and sizes" if step > 1 else None
     table.title_style, table.title_justify = "dim", "left"
-    numbers = range(1, n + 1, step)
+    numbers = range(1, len(matrix) + 1, step)
     table.add_row(Text("layer   ", "dim"), *(f"{layer:>4} " for layer in numbers))
-    for number, row in reversed(list(zip(numbers, cells, strict=True))):
-        if row.count():
-            table.add_row(Text(f"size {number:>2} ", "dim"), *map(_cell, row.filled(np.nan)))
+    cells.index = pd.Index(numbers)
+    for size, row in cells.dropna(how="all")[::-1].iterrows():
+        table.add_row(Text(f"size {size:>2} ", "dim"), *map(_cell, row))
     return table
 
 
@@ -376,14 +368,6 @@ def show_generalisation(summary: dict[str, Any], console: Console) -> None:
 
 
 CONTROL_BAR = 11
-POST_PROCESSING = {
-    (False, False): "none",
-    (False, True): "divide by frozen",
-    (True, False): "subtract clean",
-    (True, True): "both",
-}
-"""Of gradients: subtract those of clean examples, divide by those of the frozen model."""
-Rows = Sequence[dict[str, Any]]
 
 
 def show_control(summary: dict[str, Any], console: Console) -> None:
@@ -414,15 +398,11 @@ def show_control(summary: dict[str, Any], console: Console) -> None:
         found = summary[f"by_{what}"]
         console.print(section(f"By {what} (mean of {', '.join(found['techniques'])})"))
         console.print(indented(_scores(found["scores"], what)))
-    if summary.get("gradient_choices"):
-        where = f" on {', '.join(summary['held_back'])}" if summary["held_back"] else ""
-        console.print(section(f"Post-processing of gradients: accuracy@2{where}"))
-        console.print(indented(_choices(summary["gradient_choices"])))
     console.print()
     _show_conclusion(summary, (), console)
 
 
-def _scores(rows: Rows, name: str) -> Table:
+def _scores(rows: Sequence[dict[str, Any]], name: str) -> Table:
     lines: dict[str, list[str | Text]] = {}
     for row in sorted(rows, key=lambda row: row["k"]):
         interval = "" if row["low"] is None else f"[{row['low']:.2f}, {row['high']:.2f}]"
@@ -430,19 +410,3 @@ def _scores(rows: Rows, name: str) -> Table:
         line += [Text(f"{row['accuracy']:.2f} {interval}"), bar(row["accuracy"], CONTROL_BAR)]
     heads = ("", "accuracy@1", "", "accuracy@2", "")
     return columns(heads, lines.values(), 2, left=range(5))
-
-
-def _choices(rows: Rows) -> Table:
-    found = {
-        (row["model"], row["norm"], (row["subtract_clean"], row["divide_by_frozen"])): row
-        for row in rows
-    }
-    best = max(row["accuracy"] for row in rows)
-    models = list(dict.fromkeys(row["model"] for row in rows))
-    heads = [(model, norm) for model in models for norm in ("L1", "L2")]
-    lines: list[list[str | Text]] = []
-    for choice, words in POST_PROCESSING.items():
-        values = [found.get((*head, choice), {}).get("accuracy") for head in heads]
-        cells = [Text(decimal(one, 2), "bold" if one == best else "") for one in values]
-        lines.append([words, *cells])
-    return columns(["", *(" ".join(h) if len(models) > 1 else h[1] for h in heads)], lines)
