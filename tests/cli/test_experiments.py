@@ -101,6 +101,7 @@ def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:
     assert memloc("report", "theirs/found")[0] == 0
 
 
+@pytest.mark.slow
 def test_localise_applies_all_techniques_when_it_has_the_pretrained_model(
     memloc, tmp_path: Path
 ) -> None:
