@@ -179,6 +179,7 @@ def print_table(
         caption=latex_text(caption),
         label=f"tab:{name}",
     )
+    latex = latex.replace("\\begin{table}", "\\begin{table}\\centering\\small", 1)
     lines = [header, ["---"] * words + ["---:"] * (len(header) - words)]
     markdown = [f"| {' | '.join(map(markdown_text, line))} |" for line in [*lines, *rows]]
     comment = "% needs \\usepackage{booktabs,amssymb}\n"

@@ -126,17 +126,6 @@ class RunFolder:
         except Exception as error:
             raise damaged(path, str(error), self.kind) from None
 
-    def need(self, name: str, columns: Iterable[str] | None = None) -> pd.DataFrame:
-        """A table that every such result has.
-
-        Raises:
-            ResultsError: If there is no such table, or it is damaged.
-        """
-        table = self.table(name, columns)
-        if table is None:
-            raise damaged(self.path / f"{name}.parquet", "it is missing", self.kind)
-        return table
-
 
 def unit_of(settings: Mapping[str, Any]) -> str:
     """What of the layers the techniques of a run looked at."""

@@ -67,10 +67,12 @@ def read_weights(runs: Mapping[Name, RunFolder]) -> pd.DataFrame:
         ResultsError: If a table is missing or damaged.
     """
     columns = ["technique", "seed", "layer", "weight"]
-    for run in runs.values():
-        if run.need("layers", columns).duplicated(columns[:3]).any():
-            raise damaged(run.path / "layers.parquet", "a layer has more than one weight")
     weights = read_tables(runs, "layers", columns)
+    for index, run in enumerate(runs.values()):
+        own = weights[weights["run"] == index]
+        if own.empty or own.duplicated(columns[:3]).any():
+            reason = "it is missing" if own.empty else "a layer has more than one weight"
+            raise damaged(run.path / "layers.parquet", reason)
     return weights.sort_values(["run", *columns[:3]], kind="stable", ignore_index=True)
 
 
@@ -331,8 +333,9 @@ def read_controls(results: Iterable[RunFolder]) -> dict[str, pd.DataFrame]:
     for schema in (ACCURACY, *(table for table in own if "control" in table.of)):
         parts = []
         for one in sorted(whole, key=lambda folder: folder.written, reverse=True):
-            read = one.need if schema == ACCURACY else one.table
-            table = read(schema.name)
+            table = one.table(schema.name)
+            if table is None and schema == ACCURACY:
+                raise damaged(one.path / "accuracy.parquet", "it is missing", "control")
             held_back = one.summary.get("held_back")
             # Tasks that were held back chose the settings of techniques, so they do not score them.
             if table is not None and held_back and schema.of == ("control",):
