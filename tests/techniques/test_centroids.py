@@ -17,7 +17,7 @@ from tests.tiny_models import each, prefix_of, tiny_context, tiny_tokenizer
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neo"))
 @pytest.mark.parametrize("layers", [4, 5])
 def test_positions_come_from_the_models_that_they_claim(architecture: str, layers: int) -> None:
-    context = tiny_context(architecture, layers, n=40)
+    context = tiny_context(architecture, layers, n=24)
     before = pooled_states(context.model("memorised"), context.encoded)
     trajectories = Centroids().localise(context)["trajectories"]
     columns = context.columns("label", "original_label", "noisy")

@@ -17,7 +17,7 @@ have most of their lower layers in common; what parts share is computed in each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from memloc.config import Dtype, Unit
 from memloc.data.encode import Encoded, equal_length_batches, evaluation_batches
 from memloc.models.blocks import Batch, BlockModel, mixed_stack
-from memloc.models.states import autocast, predict_logits
+from memloc.models.states import Report, autocast, predict_logits
 
 STATE_BYTES = 256 * 2**20
 """Upper limit for the states that are held at once; decides how many examples, and how many of
@@ -38,8 +38,6 @@ TOKENS_PER_PASS = {"cpu": 1024, "cuda": 65536, "mps": 16384}
 TOKENS_ELSEWHERE = 16384
 """On devices that were never measured."""
 LARGEST_BATCH = 32
-
-Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)

@@ -238,8 +238,6 @@ class Technique:
         """The same technique with the same settings."""
         return type(self) is type(other) and self.config == getattr(other, "config", None)
 
-    __hash__ = None  # type: ignore[assignment]
-
     @classmethod
     def about(cls) -> str:
         """What it does, in one line."""

@@ -30,12 +30,11 @@ from memloc.data.encode import Encoded, training_batches
 from memloc.data.task import Task
 from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
-from memloc.models.states import autocast, predict_logits
+from memloc.models.states import Report, autocast, predict_logits
 from memloc.training.learners import Learner
 from memloc.training.resume import ResumePoint
 
 Weights = dict[str, Tensor]
-Report = Callable[[float], None]
 
 
 class TrainingFailed(MemlocError):
