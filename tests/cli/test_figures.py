@@ -47,7 +47,7 @@ def test_files_are_written_and_what_is_skipped_has_a_reason(
 def test_by_default_everything_is_drawn_as_pdf(
     only: tuple[str, ...], memloc, runs: Path, tmp_path: Path
 ) -> None:
-    write_control(runs, {"minilm": 6}, ("questions",))
+    write_control(runs)
     code, out, err = memloc("figures", runs, "--out", "deep/figures", *only)
     assert (code, err) == (0, "")
     files = list((tmp_path / "deep" / "figures").iterdir())

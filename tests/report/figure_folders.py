@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -15,17 +16,7 @@ import memloc
 from memloc.analysis.windows import all_windows
 from tests.result_folders import complete, straight, write_run
 
-PAPER_TASKS = (
-    *("wic", "rte", "mrpc", "cola", "boolq", "sst2", "sst5", "emotion"),
-    *("implicithate", "stormfront", "reuters", "trec"),
-)
-PAPER_MODELS = {
-    "bert-base-cased": 12,
-    "opt-125m": 12,
-    "gpt-neo-125m": 12,
-    "pythia-160m-deduped": 12,
-}
-METHODS = (
+TECHNIQUES = (
     *("swapping", "retraining", "gradients", "probing", "shapley", "patching"),
     *("weight-change", "random"),
 )
@@ -37,7 +28,7 @@ def write_full_run(
     model: str = "minilm",
     layers: int = 6,
     seeds: Sequence[int] = (1, 2),
-    techniques: Sequence[str] = METHODS,
+    techniques: Sequence[str] = TECHNIQUES,
     generalisation: bool = True,
     binarise: bool = False,
     name: str | None = None,
@@ -192,24 +183,18 @@ def _tables(
     return {name: complete(name, table) for name, table in joined.items()}
 
 
-def write_paper_grid(
-    runs: Path,
-    models: dict[str, int] | None = None,
-    tasks: Sequence[str] = PAPER_TASKS,
-    seeds: Sequence[int] = (1, 2, 3),
-    generalisation: bool = True,
-) -> Path:
-    """Runs of all tasks with all models."""
-    for model, layers in (PAPER_MODELS if models is None else models).items():
-        for task in tasks:
-            write_full_run(runs, task, model, layers, seeds, generalisation=generalisation)
-    return runs
+def write_grid(
+    runs: Path, models: Mapping[str, int], tasks: Sequence[str], seeds: Sequence[int]
+) -> None:
+    """Runs of all tasks with all models (their depths)."""
+    for (model, layers), task in product(models.items(), tasks):
+        write_full_run(runs, task, model, layers, seeds)
 
 
 def write_control(
     runs: Path,
-    models: dict[str, int] | None = None,
-    tasks: Sequence[str] = PAPER_TASKS,
+    models: Mapping[str, int] = MappingProxyType({"minilm": 6}),
+    tasks: Sequence[str] = ("questions",),
     seeds: Sequence[int] = (1,),
 ) -> Path:
     """What `memloc control` leaves."""
@@ -217,7 +202,7 @@ def write_control(
     folder.mkdir(parents=True)
     random = np.random.default_rng(7)
     parts: dict[str, list[pd.DataFrame]] = {}
-    for model, n in (PAPER_MODELS if models is None else models).items():
+    for model, n in models.items():
         for task, first, seed in product(tasks, (1, n // 2, n - 1), seeds):
             setup = {"model": model, "n_layers": n, "task": task, "hidden": f"{first}+{first + 1}"}
             setup["seed"] = seed

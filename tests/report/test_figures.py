@@ -30,7 +30,7 @@ from memloc.report.figures.registry import (
     read_figure_data,
     write_figures,
 )
-from tests.report.figure_folders import write_control, write_full_run, write_paper_grid
+from tests.report.figure_folders import write_control, write_full_run, write_grid
 from tests.result_folders import write_run
 
 FIGURES = figures()
@@ -43,7 +43,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     """Two tasks, two models, and a control experiment."""
     runs = tmp_path_factory.mktemp("small")
     models = {"minilm": 6, "other": 6}
-    write_paper_grid(runs, models, ("questions", "reviews"), seeds=(1, 2))
+    write_grid(runs, models, ("questions", "reviews"), seeds=(1, 2))
     write_control(runs, models, ("questions", "reviews"), seeds=(1, 2))
     for task in ("questions", "reviews"):
         write_full_run(runs, task, "minilm", seeds=(1, 2), binarise=True, name=f"{task}-two")
@@ -55,7 +55,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> FigureData:
     """Twelve tasks with long names, four models of 24 layers with long names."""
     runs = tmp_path_factory.mktemp("large")
     models = {f"a-model-with-a-very-long-name-{size}b-uncased": 24 for size in (1, 2, 3, 4)}
-    write_paper_grid(runs, models, LONG, seeds=(1,))
+    write_grid(runs, models, LONG, seeds=(1,))
     write_control(runs, models, LONG)
     return read_figure_data(runs)
 
@@ -162,7 +162,7 @@ def test_from_a_bare_run_a_figure_is_drawn_or_skipped_in_words(tmp_path: Path) -
 
 
 def test_control_experiments_alone_are_enough_for_their_figures(tmp_path: Path) -> None:
-    write_control(tmp_path, {"minilm": 6}, ("questions",))
+    write_control(tmp_path)
     data = read_figure_data(tmp_path)
     assert len(data.control["accuracy"]) == 3 * 4 * 2
     done = write_figures(data, FIGURES, tmp_path / "out", ["svg"])
@@ -246,7 +246,7 @@ def test_bars_are_mean_accuracies_with_a_line_at_chance(tmp_path: Path) -> None:
 
 
 def test_post_processed_gradients_are_divided_and_sum_to_1(tmp_path: Path) -> None:
-    folder = write_control(tmp_path, {"minilm": 6}, ("questions",))
+    folder = write_control(tmp_path)
     norms = pd.read_parquet(folder / "gradients.parquet")
     (picture,) = drawn(read_figure_data(tmp_path), "fig21")
     first = norms[(norms["hidden"] == "1+2") & (norms["kind"] == "L1")]

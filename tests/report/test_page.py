@@ -117,9 +117,6 @@ def test_scripts_never_read_data_as_markup() -> None:
         assert "setAttribute('style'" not in text  # the policy would not apply it
 
 
-# --- colours -------------------------------------------------------------------------------------
-
-
 # --- the command ---------------------------------------------------------------------------------
 
 
