@@ -49,6 +49,8 @@ def _slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _ask_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(on_slurm, "ASK_EVERY", 1.0)
+    while run("squeue", "-h"):  # workers of the test before
+        time.sleep(0.1)
 
 
 @pytest.fixture
