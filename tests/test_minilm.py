@@ -18,5 +18,5 @@ def test_minilm_learns_flipped_labels_and_swapping_undoes_them(
     assert code == 0, err
     result = library.load(next(Path("runs").glob("reviews-*")))
     assert result.summary["memorised_share"] == 1.0
-    whole = result.windows.query("first == 1 and last == 6")
+    whole = result.windows.query("size == 6")
     assert (whole["noisy_error"] == 1.0).all()
