@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 import os
 import random
@@ -32,6 +33,12 @@ if (
 # No deadline: no test depends on the load of the machine.
 settings.register_profile("memloc", max_examples=25, deadline=None)
 settings.load_profile("memloc")
+
+
+def pytest_collection_finish() -> None:
+    """Every job collects garbage; what libraries and tests are made of is looked at once."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

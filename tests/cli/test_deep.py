@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from tests.conftest import Finished, labelled_rows
 from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
@@ -48,6 +49,7 @@ def test_a_run_with_low_memory_finds_the_same(memloc, finished: Finished, tmp_pa
     assert "Nothing to compute" in memloc(*command)[1]
 
 
+@pytest.mark.slow
 def test_localise_with_low_memory_applies_every_technique_to_a_single_layer(
     memloc, tmp_path: Path
 ) -> None:

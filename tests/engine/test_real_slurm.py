@@ -144,7 +144,7 @@ def test_a_cancelled_worker_is_replaced_and_leaves_no_lock(store: Store) -> None
 
     outcome, progress = execute(store, naps(20, 1.0), cancel)
     assert (outcome.computed, outcome.failed) == (20, {})
-    assert progress.notes == ["1 Slurm workers ended early and are replaced"]
+    assert progress.notes == ["1 Slurm worker ended early and will be replaced"]
     assert_nothing_left(store)
 
 
@@ -157,7 +157,7 @@ def test_an_array_cancelled_before_its_first_result_is_replaced(
 
     outcome, progress = execute(store, naps(4, 3.0), cancel)
     assert (outcome.computed, outcome.failed) == (4, {})
-    assert all("ended early and are replaced" in note for note in progress.notes)
+    assert all("ended early and will be replaced" in note for note in progress.notes)
     assert progress.notes
     assert capfd.readouterr().err == ""  # nothing about accounting, which there is none of
 

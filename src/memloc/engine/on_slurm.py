@@ -30,6 +30,7 @@ from memloc.engine.loop import CannotGoOn, Executor, Outcome
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError, MemlocError
+from memloc.text import counted
 
 ASK_EVERY = 10.0
 """Seconds between two questions to Slurm."""
@@ -163,7 +164,8 @@ class SlurmExecutor(Executor):
         self.done = done
         self.array = [worker for worker in self.array if worker not in ended]
         if self.fruitless <= FRUITLESS:
-            progress.note(f"{len(ended)} Slurm workers ended early and are replaced")
+            workers = counted(len(ended), "Slurm worker")
+            progress.note(f"{workers} ended early and will be replaced")
             self.array += self._submit_workers(len(ended))
         elif not self.array:
             raise ClusterError(f"all Slurm workers ended; {self._last_words()}")
