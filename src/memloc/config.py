@@ -554,10 +554,6 @@ Seeds = Annotated[
     option(..., "Model seeds, such as 1,2,3 or 1-5.", min_length=1),
     AfterValidator(_check_different),
 ]
-PossibleTechniques = Annotated[
-    TechniqueSettings,
-    option(..., "Names from `memloc techniques` (default: all that the models allow)."),
-]
 Explain = Annotated[
     bool | None,
     option(
@@ -638,7 +634,9 @@ class Localisation(Settings):
     model: GivenReading = GivenReading()
     training: Training = Training()
     seed: Seed = option(1, "Chooses clean examples, and the order of retraining.")
-    techniques: PossibleTechniques = {}
+    techniques: TechniqueSettings = option(
+        {}, "Names from `memloc techniques` (default: the usual four, as far as models are given)."
+    )
     windows: Windows = Windows()
     explain: Explain = None
     device: DeviceSetting = "auto"
@@ -674,7 +672,9 @@ class ControlRun(Settings):
         min_length=1,
     )
     seeds: Seeds = (1,)
-    techniques: PossibleTechniques = {}
+    techniques: TechniqueSettings = option(
+        {}, "Names from `memloc techniques` (default: all that the models allow)."
+    )
     all_techniques: bool = setting(
         False, "All techniques that the models allow; `techniques` only has settings then."
     )

@@ -255,7 +255,7 @@ def _control(
     overrides: Sequence[Tree],
     paths: _Paths,
 ) -> ControlRun:
-    """The control benchmark; models, data, training and techniques are those of the sweep."""
+    """The control benchmark; models, data, training and settings of techniques are the sweep's."""
     own = {k: v for k, v in defaults.items() if k in (*names(), *names("explanation"))}
     chosen = as_mapping(defaults.get("techniques", {}))
     settings = merge({k: v for k, v in chosen.items() if v}, own)

@@ -112,7 +112,7 @@ def group_runs(runs: Sequence[RunFolder]) -> list[Group]:
 
 
 def twins_of(group: Group, others: Iterable[Group]) -> dict[Name, RunFolder]:
-    """Runs that could be in a group but for `--binarise`, by task and model."""
+    """Runs that could be in a group but for `data.binarise`, by task and model."""
     flipped = {**group.settings, BINARISE: not group.binarised}
     found: dict[Name, RunFolder] = {}
     for other in others:

@@ -1,4 +1,4 @@
-"""The findings of a run in numbers and one sentence; what the terminal and `--json` show."""
+"""The findings of an experiment in numbers and sentences, which all that shows them reads."""
 
 from __future__ import annotations
 

@@ -188,7 +188,7 @@ def export_results(
         if not (folder / "settings.json").is_file():
             raise StoreError(
                 f"{str(folder)!r} is not a folder of results; give one that `memloc run` wrote, "
-                "such as runs/questions-minilm-da4b207c"
+                "such as runs/questions-minilm-1a446c46"
             )
         name = folder.resolve().name
         if f"results/{name}" in packed:
