@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memloc.text import clock, counted, duration, listed, one_line, roughly, shortened, size
+from memloc.text import clock, counted, duration, listed, one_line, shortened, size
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_numbers_sizes_and_lists() -> None:
     assert counted(2, "training", "trainings in all") == "2 trainings in all"
     assert [listed(names) for names in ("a", "ab", "abc")] == ["a", "a and b", "a, b and c"]
     assert [size(n) for n in (10, 1500, 2e6, 3.44e9)] == ["10 Bytes", "1.5 kB", "2 MB", "3.44 GB"]
-    assert (clock(65), roughly(7300)) == ("0:01:05", "2 hours")
+    assert clock(65) == "0:01:05"
 
 
 def test_long_words_lose_their_middle_and_no_line_ends_are_left() -> None:

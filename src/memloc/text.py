@@ -34,13 +34,6 @@ def duration(seconds: float) -> str:
     )
 
 
-def roughly(seconds: float) -> str:
-    """`a moment`, `40 seconds`, `3 hours`, `2 days`, for columns of ages."""
-    import humanize
-
-    return humanize.naturaldelta(max(seconds, 0))
-
-
 def clock(seconds: float) -> str:
     """`0:01:05`, for columns of times."""
     return str(timedelta(seconds=round(max(seconds, 0))))
