@@ -93,7 +93,7 @@ class Sweep:
     def finished(self) -> dict[tuple[str, str], int]:
         """Kind and key of the results of jobs that are stored, and when they were written."""
         found = {}
-        for path in self.store.glob("*/*/manifest.json"):
+        for path in self.store.glob("[a-z]*/*/manifest.json"):  # drafts are below .tmp
             kind, key = path.parts[-3:-1]
             if kind not in ("data", "model", "resume") and ".damaged-" not in key:
                 found[kind, key] = path.stat().st_mtime_ns
