@@ -32,7 +32,7 @@ from memloc.engine.job import (
     record_failure,
     recorded_failures,
 )
-from memloc.engine.progress import TODO, Progress
+from memloc.engine.progress import OPEN, Progress
 from memloc.engine.store.store import Store
 from memloc.errors import MemlocError
 from memloc.training.resume import forget_finished
@@ -190,7 +190,7 @@ class _Loop:
         self.executor.connect(list(self.jobs.values()))
         with self.progress.showing(todo, finished):
             # More than once if an input was damaged: a sorter cannot take back that it is done.
-            while waiting := {a for a in self.jobs if self.progress.states[a] in TODO}:
+            while waiting := {a for a in self.jobs if self.progress.states[a] in OPEN}:
                 self._compute(waiting)
         left_out = frozenset(a for a in self.jobs if self.progress.states[a] == "left_out")
         return Outcome(len(self.computed), self.failed, left_out)
@@ -211,7 +211,7 @@ class _Loop:
 
     def _lacks_input(self, job: Job) -> bool:
         """Whether something it needs was there, but turned out damaged since."""
-        return any(self.progress.states.get(need) in TODO for need in job.needs.values())
+        return any(self.progress.states.get(need) in OPEN for need in job.needs.values())
 
     def _add_ready(self) -> None:
         for artefact in self.sorter.get_ready():
@@ -346,7 +346,7 @@ class _Loop:
         todo = list(self.dependants[job.artefact])
         while todo:
             artefact = todo.pop()
-            if self.progress.states[artefact] in TODO:
+            if self.progress.states[artefact] in OPEN:
                 self.progress.drop(self.jobs[artefact])
                 todo += self.dependants[artefact]
 

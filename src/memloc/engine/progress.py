@@ -31,7 +31,7 @@ KIND_WORDS = {
 }
 """Kinds for people, in the order in which they mostly run."""
 STATES = ("done", "running", "failed", "left_out", "waiting")
-TODO = ("running", "waiting")
+OPEN = ("running", "waiting")
 SHOWN = 20
 """Running jobs, and reasons of failures, in a snapshot."""
 TICKS_PER_SECOND = 2.0
@@ -263,7 +263,7 @@ class Progress:
         counts = self.counts.setdefault(job.kind, Counter())
         if before is None:
             self.setups[artefact] = setup_of(job.kind, job.inputs)
-            self.cost += job.cost * (state in TODO)
+            self.cost += job.cost * (state in OPEN)
         else:
             counts[before] -= 1
         counts[state] += 1
@@ -274,7 +274,7 @@ class Progress:
             self.at_once = len(self.running)
         elif state == "done" and ran is not None:
             self.rates.learn(self.setups[artefact], job.cost, self.now() - ran.since)
-        self.todo[self.setups[artefact]] += ((state in TODO) - (before in TODO)) * job.cost
+        self.todo[self.setups[artefact]] += ((state in OPEN) - (before in OPEN)) * job.cost
 
     # --- what views read ---
 
