@@ -17,6 +17,8 @@ from memloc.analysis.correlation import (
     correlate,
     interval_of_mean,
     mean_correlation,
+    more_than_chance,
+    profiles_agree,
 )
 from tests.oracles.correlation import bootstrap, bootstrap_mean
 
@@ -141,7 +143,7 @@ def test_every_pair_of_techniques_has_the_correlation_of_scipy() -> None:
 def test_three_of_four_may_agree_whatever_the_order_of_the_names() -> None:
     found = pairs(a_b=0.9, a_c=0.8, b_c=0.7, a_d=0.95, b_d=0.1, c_d=-0.5)
     for names in permutations("abcd"):
-        assert set(agreeing_group(names, found)) == {"a", "b", "c"}
+        assert set(agreeing_group(names, found, layers=12)) == {"a", "b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -160,4 +162,31 @@ def test_of_groups_in_which_every_pair_agrees_the_best_is_taken(
     found: list[dict[str, Any]], group: tuple[str, ...]
 ) -> None:
     names = sorted({name for pair in found for name in pair["techniques"]})
-    assert agreeing_group(names, found) == group
+    assert agreeing_group(names, found, layers=12) == group
+
+
+@pytest.mark.parametrize("n", [5, 6, 7, 8])
+def test_chance_is_what_all_orders_of_the_layers_give(n: int) -> None:
+    orders = np.array(list(permutations(range(n))))
+    distances = ((orders - np.arange(n)) ** 2).sum(axis=1)
+    rho = 1 - 6 * distances / (n * (n**2 - 1))
+    values = sorted(set(rho.round(9)))
+    rare = [value for value in values if (abs(rho) >= value - 1e-9).mean() < 0.05 and value > 0]
+    assert more_than_chance(n) == pytest.approx(min(rare))
+
+
+def test_few_layers_agree_only_by_an_order_that_chance_hardly_gives() -> None:
+    # The critical values of published tables, two-sided at 5%.
+    published = {5: 1.0, 6: 0.886, 8: 0.738, 10: 0.648, 12: 0.587}
+    for n, value in published.items():
+        assert more_than_chance(n) == pytest.approx(value, abs=0.0006)
+    assert more_than_chance(30) == pytest.approx(0.362, abs=0.002)
+    assert profiles_agree(31 / 35, 6)
+    assert not profiles_agree(0.83, 6)
+    assert profiles_agree(0.6, 24)
+    assert not profiles_agree(0.59, 24)
+    assert not profiles_agree(1.0, 4)
+    assert not profiles_agree(None, 12)
+    found = pairs(a_b=0.83)
+    assert agreeing_group("ab", found, layers=12)
+    assert not agreeing_group("ab", found, layers=6)

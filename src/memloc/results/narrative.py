@@ -165,7 +165,7 @@ def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty
         few = f"With so few layers ({summary['layers']}) profiles cannot be compared"
         return f"{few}; {_peaks(peaks)}."
     pairs = summary["agreement"]["pairs"]
-    group = agreeing_group(tuple(techniques), pairs)
+    group = agreeing_group(tuple(techniques), pairs, summary["layers"])
     others = {name: layer for name, layer in peaks.items() if name not in group}
     if not group and all(pair["spearman"] is None for pair in pairs):
         return ""
