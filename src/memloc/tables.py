@@ -186,6 +186,7 @@ EXAMPLES = Table(
         "smallest_window": Column("Int64", "layers in the smallest window that undoes it"),
         "first_layer": Column("Int64", "first layer of that window"),
         "last_layer": Column("Int64", "last layer of that window"),
+        "word": Column("object", "the word it is about (WiC)", optional=True),
         "text": Column("str", "its text", optional=True),
         "text_pair": Column("object", "its second text", optional=True),
         "label": LABEL._replace(optional=True),

@@ -34,6 +34,30 @@ def same_tables(one: memloc.Result, other: memloc.Result) -> None:
             pd.testing.assert_frame_equal(one.tables[name], other.tables[name], check_exact=True)
 
 
+def test_a_task_with_a_word_and_two_texts_runs_to_its_end(
+    trained: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "tiny", trained)
+    texts = clean_rows(40)["text"]
+    rows = pd.DataFrame(
+        {
+            "word": texts.str.split().str[0],
+            "text": texts,
+            "text_pair": texts[::-1].to_numpy(),
+            "label_name": ["False", "True"] * 20,
+        }
+    )
+    (tmp_path / "copies" / "wic").mkdir(parents=True)
+    for part in ("train", "validation"):
+        rows.to_json(f"copies/wic/{part}.jsonl", orient="records", lines=True)
+    data = QUICK["data"] | {"data_dir": tmp_path / "copies"}
+    result = memloc.run("tiny", "wic", **QUICK | {"data": data})
+    assert set(result.examples["word"]) <= set(rows["word"])
+    assert result.folder is not None
+    assert memloc.load(result.folder).examples["word"].equals(result.examples["word"])
+
+
 @pytest.mark.slow
 def test_a_script_of_the_api_alone_is_the_command(
     trained: Setup, memloc: Callable[..., tuple[int, str, str]], tmp_path: Path
