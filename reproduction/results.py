@@ -18,7 +18,7 @@ from memloc.results.agreement import (
     agreement_table,
     mean_centres,
 )
-from memloc.results.grid import Grid
+from memloc.results.grid import VALIDATION_SCORES, Grid
 from memloc.tables import MEMORISED
 from reproduction.markdown import NOTHING, number, table, with_interval
 
@@ -281,7 +281,7 @@ def generalisation(grid: Grid) -> str:
     )
     columns = {
         "generalisation score": scores["generalisation_score"],
-        "validation score": scores["validation_score"],
+        "validation score": scores[VALIDATION_SCORES[0]],
         "crossing": depths["crossing"],
         "mem≫gen": depths["mem_gen"],
     }
@@ -307,7 +307,7 @@ def deeper_with_better(grid: Grid) -> dict[str, str]:
     runs = grid.runs[grid.runs["memorised_share"] >= MEMORISED].set_index("run")
     crossing = grid.events[grid.events["event"] == "crossing"].set_index("run")["depth"]
     found = {}
-    for score in ("generalisation_score", "validation_score"):
+    for score in ("generalisation_score", VALIDATION_SCORES[0]):
         one = correlate(crossing.reindex(runs.index).tolist(), runs[score].tolist())
         words = with_interval(one.spearman, one.spearman_interval)
         found[f"memorised crossing, {score}"] = f"{words}, n = {one.n}"

@@ -13,6 +13,7 @@ import pandas as pd
 
 from memloc.analysis.control import accuracy_table
 from memloc.config import Data, Model, Run, Training
+from memloc.results.grid import VALIDATION_SCORES
 from memloc.tables import CELL
 from memloc.techniques import all_tables, make, settings_of
 
@@ -50,7 +51,7 @@ def write_run(
     events: Mapping[str, Sequence[int | None]] | None = None,
     positions: Mapping[str, Sequence[float]] | None = None,
     steps: Sequence[float] | None = None,
-    validation: float | None = None,
+    validation: float | Mapping[str, float] | None = None,
     generalisation: float | None = None,
     seconds: float = 60.0,
     memorised: float = 1.0,
@@ -74,7 +75,7 @@ def write_run(
         events: By event, its layer in each seed; None if it never happens.
         positions: By state of the model, the noisy mean in each layer.
         steps: Largest steps of single examples (NaN: never crosses).
-        validation: Score of the task.
+        validation: Score of the task, or scores by their names in `VALIDATION_SCORES`.
         generalisation: Score of the task.
         seconds: What the run cost.
         memorised: Share of the noisy labels.
@@ -130,7 +131,11 @@ def write_run(
         "memorised_share": memorised,
     }
     if validation is not None or generalisation is not None:
-        scores = {"uniform": validation, "majority": 0.0}
+        scores: dict[str, dict[str, float | None]] = {"original": {}, "memorised": {}}
+        for column in VALIDATION_SCORES:
+            _, state, guess = column.split("_")
+            known = validation.get(column) if isinstance(validation, Mapping) else validation
+            scores[state][guess] = known
         summary["scores"] = {
             "validation_score": scores,
             "generalisation_score": generalisation,

@@ -99,10 +99,15 @@ def test_rankings_find_wrong_labels_as_cleanlab_and_scikit_learn_say() -> None:
     assert found["counterfactual_memorisation"]["roc_auc"] > 0.8
 
 
-def test_validation_scores_are_relative_to_both_ways_of_guessing() -> None:
+def test_validation_scores_are_relative_to_every_way_of_guessing() -> None:
     labels = np.array([0, 0, 0, 1])
-    assert validation_scores(0.875, labels, 2) == {"uniform": 0.75, "majority": 0.5}
+    found = validation_scores(0.875, labels, 2)
+    assert found == {"uniform": 0.75, "proportional": pytest.approx(2 / 3), "majority": 0.5}
+    many, random = np.tile(labels, 20_000), np.random.default_rng(1)
+    shuffled = float((random.permutation(many) == many).mean())
+    assert abs(validation_scores(shuffled, labels, 2)["proportional"]) < 0.02
     assert validation_scores(0.5, labels, 2)["majority"] == -1.0
-    assert validation_scores(None, labels, 2) == {"uniform": None, "majority": None}
-    assert validation_scores(0.9, labels[:0], 2) == {"uniform": None, "majority": None}
+    nothing = {"uniform": None, "proportional": None, "majority": None}
+    assert validation_scores(None, labels, 2) == nothing
+    assert validation_scores(0.9, labels[:0], 2) == nothing
     assert validation_scores(1.0, labels[:3], 2)["majority"] is None  # nothing to gain

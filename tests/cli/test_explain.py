@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from memloc.analysis.generalisation import half_split
 from tests.cli.test_experiments import QUICK
@@ -97,3 +98,10 @@ def test_generalisation_scores_come_from_models_of_halves(
     assert summary["jobs"]["computed"] == 1
     assert summary["generalisation"]["splits"] == 5
     assert summary["scores"]["generalisation_score"] == summary["generalisation"]["score"]
+    chance = 1 / len(summary["classes"])
+    for state, accuracy in (
+        ("original", "original_validation_accuracy"),
+        ("memorised", "validation_accuracy"),
+    ):
+        expected = (summary["training"][accuracy] - chance) / (1 - chance)
+        assert summary["scores"]["validation_score"][state]["uniform"] == pytest.approx(expected)

@@ -145,7 +145,7 @@ def test_json_has_the_numbers_the_rule_and_which_runs(grid: Grid, found: list[Fi
     open_one = next(one for one in data["claims"] if one["id"] == "control-swapping")
     assert (open_one["value"], open_one["n"]) == (None, 0)
     assert len(data["runs"]) == 10
-    assert data["runs"][0]["validation_score"] is None
+    assert data["runs"][0]["validation_original_uniform"] is None
     assert data["groups"][0]["differences"] == []
 
 

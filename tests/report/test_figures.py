@@ -281,14 +281,17 @@ def test_table_2_has_a_correlation_for_every_depth_and_score(tmp_path: Path) -> 
     scores = [0.1, 0.3, 0.5, 0.7, 0.9]
     for place, score in enumerate(scores, start=1):
         found: dict[str, list[int | None]] = {"crossing": [place], "mem_gen": [6 - place]}
-        write_run(tmp_path, f"task{place}", events=found, validation=score)
+        other = {"validation_original_uniform": score, "validation_memorised_majority": -score}
+        write_run(tmp_path, f"task{place}", events=found, validation=other)
     lines = table(read_figure_data(tmp_path), "table2").markdown.splitlines()
     assert lines[2:8] == [
         *(f"| Generalisation score | {depth} | – |" for depth in ("crossing", "mem≫gen", "M-CoG")),
-        "| Validation score | crossing | 1.00 |",
-        "| Validation score | mem≫gen | −1.00 |",
-        "| Validation score | M-CoG | – |",  # all runs have the same
+        "| Validation score (θ\\_O, uniform) | crossing | 1.00 |",
+        "| Validation score (θ\\_O, uniform) | mem≫gen | −1.00 |",
+        "| Validation score (θ\\_O, uniform) | M-CoG | – |",  # all runs have the same
     ]
+    assert lines[20] == "| Validation score (θ\\_M, majority) | crossing | −1.00 |"
+    assert sum("Validation score" in line for line in lines[2:-2]) == 18
 
 
 def test_text_of_users_is_no_latex() -> None:

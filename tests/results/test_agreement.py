@@ -18,7 +18,7 @@ from memloc.results.agreement import (
     agreement_table,
     mean_centres,
 )
-from memloc.results.grid import Grid, read_grid
+from memloc.results.grid import VALIDATION_SCORES, Grid, read_grid
 from tests.result_folders import TECHNIQUES, straight, write_run
 
 TASKS = ("a", "b", "c", "d", "e", "f")
@@ -160,7 +160,8 @@ def test_table_2_is_for_all_models_together_and_for_each(tmp_path: Path) -> None
     first = row(table, **wanted, scope="one")
     assert first["spearman"] == pytest.approx(spearmanr(crossing[:4], score[:4]).statistic)
     assert row(table, **wanted, scope="two")["n"] == 4
-    other = table[(table["kind"] == "generalisation") & (table["other"] == "validation_score")]
+    other = table[table["other"].isin(VALIDATION_SCORES)]
+    assert len(other) == 6 * 3 * 3  # scores × depths × scopes
     assert other["n"].eq(0).all()
 
 

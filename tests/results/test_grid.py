@@ -10,7 +10,7 @@ import pytest
 
 from memloc.analysis.windows import centre_of_gravity
 from memloc.results.folders import ResultsError
-from memloc.results.grid import read_grid
+from memloc.results.grid import VALIDATION_SCORES, read_grid
 from tests.result_folders import write_localised, write_run
 
 
@@ -52,14 +52,17 @@ def test_events_are_means_over_the_seeds_in_which_they_happen(tmp_path: Path) ->
 
 
 def test_scores_positions_and_examples_are_read_where_there_are_some(tmp_path: Path) -> None:
-    write_run(tmp_path, "with", validation=0.8, generalisation=0.6, seconds=90,
+    scores = {name: 0.1 * place for place, name in enumerate(VALIDATION_SCORES)}
+    write_run(tmp_path, "with", validation=scores, generalisation=0.6, seconds=90,
               positions={"memorised": [1, 0.6, 0.1]}, layers=3,
               steps=[0.2, float("nan"), 0.7])  # fmt: skip
     write_run(tmp_path, "without", layers=3)
     grid = read_grid(tmp_path)
     runs = grid.runs.set_index("task")
-    assert runs.loc["with", ["validation_score", "generalisation_score"]].tolist() == [0.8, 0.6]
-    assert runs.loc["without", ["validation_score", "generalisation_score"]].isna().all()
+    assert runs.loc["with", list(scores)].to_dict() == scores
+    assert list(scores)[::5] == ["validation_original_uniform", "validation_memorised_majority"]
+    assert runs.loc["with", "generalisation_score"] == 0.6
+    assert runs.loc["without", [*scores, "generalisation_score"]].isna().all()
     assert runs.loc["with", "seconds"] == 90
     assert grid.positions["mean"].tolist() == [1, 0.6, 0.1]
     assert set(grid.positions["state"]) == {"memorised"}

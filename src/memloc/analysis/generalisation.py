@@ -20,6 +20,8 @@ import numpy as np
 import pandas as pd
 
 RESAMPLES = 500
+GUESSES = ("uniform", "proportional", "majority")
+"""Ways to guess: every class alike, classes as often as they occur, the most frequent class."""
 
 
 @dataclass(frozen=True)
@@ -102,13 +104,17 @@ def rescaled(accuracy: float | None, chance: float) -> float | None:
 
 
 def validation_scores(accuracy: float | None, labels: np.ndarray, n_classes: int) -> dict[str, Any]:
-    """Validation accuracy of θ_O, rescaled by uniform guessing and by the most frequent class."""
+    """Validation accuracy rescaled by each way to guess, right in 1/C, Σp² and max p of cases.
+
+    p are the shares of the classes among the validation labels. Proportional guessing is what
+    shuffled labels score.
+    """
     if not len(labels) or accuracy is None:
-        return {"uniform": None, "majority": None}
-    majority = float(np.bincount(labels).max() / len(labels))
+        return dict.fromkeys(GUESSES)
+    shares = np.bincount(labels) / len(labels)
+    chances = (1 / n_classes, float((shares**2).sum()), float(shares.max()))
     return {
-        "uniform": rescaled(accuracy, 1 / n_classes),
-        "majority": rescaled(accuracy, majority),
+        guess: rescaled(accuracy, chance) for guess, chance in zip(GUESSES, chances, strict=True)
     }
 
 

@@ -67,7 +67,7 @@ def draw_scores(data: FigureData) -> PrintedTable:
         scopes |= {model: look.name for model, look in data.run_models.items()}
     rows = [
         [
-            IN_PRINT[score].capitalize(),
+            IN_PRINT[score][0].upper() + IN_PRINT[score][1:],
             IN_PRINT[depth],
             *(_correlation(found[depth, score, scope]) for scope in scopes),
         ]
@@ -82,7 +82,9 @@ def draw_scores(data: FigureData) -> PrintedTable:
     _, techniques = mean_centres(grid)
     caption = (
         "Spearman’s ρ between the depth of memorisation and generalisation, over runs. "
-        f"*: p > {SIGNIFICANT}. M-CoG: mean over {', '.join(techniques)}."
+        f"*: p > {SIGNIFICANT}. M-CoG: mean over {', '.join(techniques)}. Validation score: "
+        "validation accuracy of the model and rescaled by the guessing in brackets, as the paper "
+        "names neither."
     )
     return print_table("generalisation", ("Score", "Depth", *scopes.values()), rows, caption, 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -77,7 +78,7 @@ def _correlations(rows: pd.DataFrame) -> Table:
     above = ""
     for row in rows.to_dict("records"):
         one, other = (IN_PRINT.get(row[key], row[key]) for key in ("one", "other"))
-        pair = shortened(f"{one} ~ {other}", 32 if within or scoped else 44)
+        pair = fill(f"{one} ~ {other}", 32 if within or scoped else 44)
         second = decimal(row["within"], 2) if within else shortened(row["scope"], 13)
         line = ["" if pair == above else pair, *([second] if within or scoped else [])]
         line += [with_interval(row, "spearman"), decimal(row["pearson"], 2), str(row["n"])]

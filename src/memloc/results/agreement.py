@@ -17,14 +17,14 @@ import pandas as pd
 
 from memloc.analysis.correlation import Correlation, Interval, Points, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
-from memloc.results.grid import Grid, relative_depth
+from memloc.results.grid import VALIDATION_SCORES, Grid, relative_depth
 
 M_COG, LAYER_WEIGHTS = "m_cog", "layer_weights"
 ALL_MODELS = "all models"
 EVENT_PAIRS = (("crossing", "mem_gen"), ("initiation", "f1_90"))
 """An event seen in centroids, and the one of probes it should go with."""
 DEPTHS = ("crossing", "mem_gen", M_COG)
-SCORES = ("generalisation_score", "validation_score")
+SCORES = ("generalisation_score", *VALIDATION_SCORES)
 """Rows and headings of Table 2."""
 IN_PRINT = {
     M_COG: "M-CoG",
@@ -34,7 +34,11 @@ IN_PRINT = {
     "initiation": "initiation",
     "f1_90": "90% F1",
     "generalisation_score": "generalisation score",
-    "validation_score": "validation score",
+    **{
+        name: f"validation score ({'θ_O' if state == 'original' else 'θ_M'}, {guess})"
+        for name in VALIDATION_SCORES
+        for _, state, guess in [name.split("_")]
+    },
 }
 """What is correlated, as it is called in print."""
 

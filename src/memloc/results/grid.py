@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from memloc.analysis.generalisation import GUESSES
 from memloc.analysis.windows import centre_of_gravity
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.folders import (
@@ -35,6 +36,13 @@ UNMODIFIED = "memorised"
 """How tables call θ_M, as against θ_M with some layers swapped."""
 IDENTITY = ["run", "task", "model", "layers"]
 """The first columns of every table of many runs."""
+VALIDATION_SCORES = tuple(
+    f"validation_{state}_{guess}" for state in ("original", "memorised") for guess in GUESSES
+)
+"""Validation accuracy of θ_O and of θ_M, rescaled by each way to guess; the paper names neither.
+
+Where one is shown alone it is the first: what the model can do without wrong labels, relative to
+the guessing that the generalisation score also uses."""
 
 
 def read_tables(
@@ -146,12 +154,13 @@ class Grid:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """folder, seeds, memorised_share, seconds, validation_score, generalisation_score."""
+        """folder, seeds, memorised_share, seconds, generalisation_score, `VALIDATION_SCORES`."""
         costs = read_tables(self.group.runs, "costs", ["seconds"])
         seconds = {run: rows["seconds"].sum() for run, rows in costs.groupby("run")}
         rows = []
         for index, ((task, model), run) in enumerate(self.group.runs.items()):
             scores = run.summary.get("scores") or {}
+            of_state = scores.get("validation_score") or {}
             rows.append(
                 {
                     **dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True)),
@@ -159,8 +168,12 @@ class Grid:
                     "seeds": run.n_seeds,
                     "memorised_share": run.summary.get("memorised_share"),
                     "seconds": seconds.get(index),
-                    "validation_score": (scores.get("validation_score") or {}).get("uniform"),
                     "generalisation_score": scores.get("generalisation_score"),
+                    **{
+                        name: (of_state.get(state) or {}).get(guess)
+                        for name in VALIDATION_SCORES
+                        for _, state, guess in [name.split("_")]
+                    },
                 }
             )
         table = pd.DataFrame(rows)

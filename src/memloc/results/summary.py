@@ -302,12 +302,16 @@ def summarise_scores(
     training: dict[str, Any], generalisation: dict[str, Any] | None, task: Task
 ) -> dict[str, Any]:
     """The scores of Table 2: of the validation data, and of held-out training examples."""
+    labels = task.validation["label"].to_numpy()
+    accuracy = {
+        "original": training["original_validation_accuracy"],
+        "memorised": training["validation_accuracy"],
+    }
     return {
-        "validation_score": validation_scores(
-            training["original_validation_accuracy"],
-            task.validation["label"].to_numpy(),
-            len(task.labels),
-        ),
+        "validation_score": {
+            state: validation_scores(value, labels, len(task.labels))
+            for state, value in accuracy.items()
+        },
         "generalisation_score": generalisation and generalisation["score"],
     }
 
