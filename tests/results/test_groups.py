@@ -113,6 +113,17 @@ def test_training_must_be_the_same_for_one_model(tmp_path: Path) -> None:
     ]
 
 
+def test_a_setting_of_a_technique_that_depends_on_the_model_is_the_same_for_one_model(
+    tmp_path: Path,
+) -> None:
+    rate = "techniques.retraining.learning_rate"
+    write_run(tmp_path, "one", "small", settings={rate: 3e-4})
+    write_run(tmp_path, "one", "large", settings={rate: 3e-5})
+    assert len(read_grid(tmp_path).runs) == 2
+    write_run(tmp_path, "two", "large", settings={rate: 1e-5})
+    assert f"{rate} for large is " in read_grid(tmp_path).notes[1]
+
+
 def test_of_two_runs_of_a_task_the_one_with_more_techniques_seeds_or_the_newer_counts(
     tmp_path: Path,
 ) -> None:

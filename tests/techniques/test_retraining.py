@@ -38,7 +38,7 @@ def make_context(
     )  # fmt: skip
 
 
-def assert_plain(context: Context, windows: list[Window]) -> None:
+def assert_plain(context: Context, windows: list[Window], technique: Retraining = TWICE) -> None:
     """Losses and predictions are those of the plain recipe; the model is left as it was."""
     memorised, pretrained = context.model("memorised"), context.model("pretrained")
     before = {name: value.clone() for name, value in memorised.model.state_dict().items()}
@@ -46,14 +46,15 @@ def assert_plain(context: Context, windows: list[Window]) -> None:
     train, evaluated = divide(noisy, seed=3)
     final = set()
     for window in windows:
-        found = TWICE.window(context, window, lambda _: None)
+        found = technique.window(context, window, lambda _: None)
         order, lengths = np.random.default_rng(3), context.encoded.lengths[train]
         orders = [[b.tolist() for b in training_batches(lengths, 4, order)] for _ in range(2)]
         losses, predicted = retrain_window_plainly(
             memorised.model, pretrained.model, prefix_of(memorised), tuple(window),
             tiny_tokenizer(), text.tolist(), label.tolist(), train.tolist(),
             evaluated[: noisy.sum()].tolist(), evaluated[noisy.sum() :].tolist(),
-            tail_parameters(memorised, "norm+head"), orders, TRAINING.learning_rate,
+            tail_parameters(memorised, "norm+head"), orders,
+            technique.config.learning_rate or TRAINING.learning_rate,
             unit=context.windows.unit,
         )  # fmt: skip
         epochs = np.reshape(losses, (2, -1)).mean(axis=1)
@@ -76,6 +77,29 @@ def test_every_epoch_has_the_losses_of_the_authors_recipe(architecture: str) -> 
 def test_twelve_layers_have_the_losses_of_the_authors_recipe(architecture: str) -> None:
     context = make_context(architecture, 12, **NO_DROPOUT.get(architecture, {}))
     assert_plain(context, [Window(1, 1), Window(5, 7), Window(12, 12), Window(1, 12)])
+
+
+def test_windows_learn_at_a_rate_of_their_own() -> None:
+    context = make_context("bert", 2, **NO_DROPOUT["bert"])
+    assert_plain(context, [Window(1, 1)], Retraining(epochs=2, learning_rate=2e-3))
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "rate"),
+    [
+        *((name, None, 3e-5) for name in ("bert", "facebook/opt-125m", "pythia-160m")),
+        ("opt-1.3b", None, 7e-4),  # the authors did not retrain it
+        ("minilm", None, 7e-4),
+        ("somebody/bert", None, 7e-4),
+        ("bert", 1e-4, 1e-4),
+    ],
+)
+def test_a_rate_that_was_left_open_is_the_authors_or_that_of_the_fine_tuning(
+    model: str, given: float | None, rate: float
+) -> None:
+    open_rate = Retraining(epochs=3, learning_rate=given)
+    found = open_rate.suited_to(model, Training(learning_rate=7e-4))
+    assert found == Retraining(epochs=3, learning_rate=rate)
 
 
 @pytest.mark.parametrize("unit", ["attention", "mlp"])

@@ -344,6 +344,8 @@ def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are t
     chosen = make_techniques(settings)
     progress = _progress(models.progress)
     with _opened(models) as (context, given, asked, cautions):
+        start = models.pretrained if isinstance(models.pretrained, str | Path) else ""
+        chosen = [one.suited_to(str(start), asked.training) for one in chosen]
         windows = context.windows
         chosen_windows(given.n_layers, windows.sizes)
         possible, skipped = possible_techniques(chosen, given)

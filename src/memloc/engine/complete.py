@@ -22,6 +22,7 @@ from memloc.config import (
     Run,
     Settings,
     TechniqueSettings,
+    Training,
     merge,
 )
 from memloc.data.builtin import BUILTIN_TASKS
@@ -128,7 +129,8 @@ def complete_run(given: Tree, strict: bool = True) -> Run:
     tree["training"] = _training(tree.get("training"), _model_name(tree.get("model")))
     chosen = tree.pop("techniques", None)
     tree["techniques"] = choose_techniques(chosen, own, DEFAULT_TECHNIQUES, strict)
-    return Run(**tree)
+    run = Run(**tree)
+    return run.replace(techniques=_suited(run.techniques, run.model.name, run.training))
 
 
 def complete_localisation(given: Tree) -> Localisation:
@@ -142,7 +144,8 @@ def complete_localisation(given: Tree) -> Localisation:
     tree["training"] = _training(tree.get("training"), str(pretrained or ""))
     usual = [n for n in DEFAULT_TECHNIQUES if pretrained or not _needs_pretrained(find(n))]
     tree["techniques"] = choose_techniques(tree.pop("techniques", None) or None, own, usual)
-    return Localisation(**tree)
+    found = Localisation(**tree)
+    return found.replace(techniques=_suited(found.techniques, str(pretrained), found.training))
 
 
 def _needs_pretrained(technique: type[Technique]) -> bool:
@@ -294,6 +297,14 @@ def _training(given: Any, model: str) -> Any:
     """What suits the model, unless something else was given."""
     plain = {} if given is None else _plain(given)
     return {**known_training(model), **plain} if isinstance(plain, Mapping) else plain
+
+
+def _suited(chosen: TechniqueSettings, model: str, training: Training) -> TechniqueSettings:
+    """The same techniques; what was left open is what suits the model."""
+    return {
+        name: make(name, settings).suited_to(model, training).config.model_dump(mode="json")
+        for name, settings in chosen.items()
+    }
 
 
 def _model_name(model: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memloc.analysis.control import hidden_layers, hidden_name
-from memloc.config import ControlRun, Data, Model, TechniqueSettings
+from memloc.config import ControlledModel, ControlRun, Data, TechniqueSettings
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
@@ -55,7 +55,7 @@ def prepare(config: ControlRun, inputs: InputCache, label: str = "") -> Experime
         check_possible(techniques, Circumstances(inputs.task(data).train))
     cells = []
     for one, source in zip(config.models, sources, strict=True):
-        allowed = _possible(config, techniques, inputs, one.model)
+        allowed = _possible(config, techniques, inputs, one)
         extra = inputs.pass_cost(one.model, auxiliary, one.training.max_tokens)
         for task, data in tasks.items():
             of_task = f"{source.name}, {task}" if len(sources) > 1 or label else task
@@ -110,9 +110,10 @@ def _all_techniques(config: ControlRun, inputs: InputCache) -> TechniqueSettings
 
 
 def _possible(
-    config: ControlRun, techniques: Sequence[Technique], inputs: InputCache, model: Model
+    config: ControlRun, techniques: Sequence[Technique], inputs: InputCache, one: ControlledModel
 ) -> list[Technique]:
     """The techniques that a model allows; only those that were asked for by name must be."""
+    model = one.model
     facts = inputs.facts(model)
     there, chosen = Circumstances(pooling=facts["pooling"]), list(techniques)
     if config.every_technique:
@@ -120,7 +121,7 @@ def _possible(
         for name, reason in reasons.items():
             inputs.progress.note(f"{name} is left out for {inputs.source(model).name}: {reason}")
     check_possible(chosen, there, config.windows.unit, facts.get("unit_problem"))
-    return chosen
+    return [technique.suited_to(model.name, one.training) for technique in chosen]
 
 
 def _data_of_tasks(config: ControlRun) -> tuple[list[Data], Data]:

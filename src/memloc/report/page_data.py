@@ -372,7 +372,10 @@ def _options(settings: Run | Localisation) -> Iterator[str]:
         yield from _option("--techniques", chosen)
     for name, given in settings.techniques.items():
         known = installed(name)
-        defaults = known.Config.model_construct().model_dump(mode="json") if known else {}
+        defaults: dict[str, Any] = {}
+        if known is not None:
+            own = known().suited_to(start, settings.training)
+            defaults = own.config.model_dump(mode="json")
         for key, value in given.items():
             if key not in defaults or value != defaults[key]:
                 yield from _option(f"--{name}.{key}", value)

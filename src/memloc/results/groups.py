@@ -132,8 +132,9 @@ def compared_settings(run: RunFolder, model: str) -> Settings:
     found: Settings = {}
     for section in (*COMMON, *OF_MODEL):
         for key, value in flat(section, run.settings.get(section) or {}).items():
-            if key not in FREE | _idle():
-                found[key if section in COMMON else f"{key} for {model}"] = value
+            if key not in FREE | _settings("without_effect"):
+                shared = section in COMMON and key not in _settings("of_model")
+                found[key if shared else f"{key} for {model}"] = value
     return found
 
 
@@ -150,12 +151,12 @@ def other_differences(runs: Iterable[RunFolder]) -> list[str]:
 
 
 @cache
-def _idle() -> set[str]:
-    """Settings of techniques that only add tables."""
+def _settings(kind: str) -> set[str]:
+    """Those settings of techniques that only add tables, or those that belong to a model."""
     return {
         f"techniques.{technique.name}.{key}"
         for technique in classes().values()
-        for key in technique.without_effect
+        for key in getattr(technique, kind)
     }
 
 

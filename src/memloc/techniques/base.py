@@ -183,6 +183,8 @@ class Technique:
     """A technique whose settings it shares, unless it is given others."""
     without_effect: ClassVar[tuple[str, ...]] = ()
     """Settings that only add tables, so that results with and without them can be compared."""
+    of_model: ClassVar[tuple[str, ...]] = ()
+    """Settings that may differ between models whose results are compared: see `suited_to`."""
     uses_windows: ClassVar[bool] = False
     """Whether it changes windows of layers, so that their sizes matter."""
     uses_unit: ClassVar[bool] = False
@@ -251,6 +253,15 @@ class Technique:
         if self.uses_unit:
             found["unit"] = windows.unit
         return found
+
+    def suited_to(self, model: str, training: Training) -> Self:
+        """The same, with the settings that were left open as a model needs them.
+
+        Args:
+            model: Its name.
+            training: How it is fine-tuned.
+        """
+        return self
 
     @property
     def needed(self) -> tuple[str, ...]:

@@ -18,11 +18,12 @@ layer, 2(L − a + 1) for the states and their gradients and b − a + 1 for the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from memloc.config import MOST_EPOCHS, Settings, Unit
+from memloc.config import MOST_EPOCHS, Settings, Training, Unit
+from memloc.models.names import find_known
 from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
     Circumstances,
@@ -49,10 +50,16 @@ class Retraining(Technique):
     """Reset layers and train them on clean examples alone."""
 
     class Config(Settings):
-        """Settings of the optimiser are those of the fine-tuning."""
+        """All else about the optimiser is as in fine-tuning."""
 
         epochs: int = Field(
             5, ge=1, le=MOST_EPOCHS, description="Passes over the clean data per window."
+        )
+        learning_rate: float | None = Field(
+            None,
+            gt=0,
+            description="Peak learning rate (default: 3e-5 for the paper's models of 12 layers, as "
+            "in the authors' script; for all others that of the fine-tuning).",
         )
         frozen_dropout: bool = Field(
             False,
@@ -71,6 +78,7 @@ class Retraining(Technique):
     trains = ("memorised", "pretrained")
     uses_windows = uses_unit = True
     windowed = True
+    of_model = ("learning_rate",)
     # Held-out examples are a matter of generalisation too.
     clean_loss = 0.3
     clean_remedy = "set retraining.epochs higher"
@@ -99,6 +107,14 @@ class Retraining(Technique):
         ),
     )
     colour, marker = "#D55E00", "s"
+
+    def suited_to(self, model: str, training: Training) -> Self:
+        """The learning rate of windows, where nobody gave one."""
+        if self.config.learning_rate is not None:
+            return self
+        known = find_known(model)
+        rate = (known and known.window_rate) or training.learning_rate
+        return type(self)(self.config.replace(learning_rate=rate))
 
     def cost(self, n_layers: int) -> float:
         """Windows only have to be put together."""
@@ -144,7 +160,10 @@ class Retraining(Technique):
         from memloc.training.learners import Learner
         from memloc.training.loop import Objective, TrainingFailed, train
 
-        config, training = self.config, context.training.replace(epochs=self.config.epochs)
+        config = self.config
+        training = context.training.replace(
+            epochs=config.epochs, learning_rate=config.learning_rate
+        )
         labels, noisy, examples = context.columns("label", "noisy", "example")
         rows, evaluated = divide(noisy, context.seed)
         model, encoded, unit = context.model("memorised"), context.encoded, context.windows.unit
@@ -181,14 +200,15 @@ class Retraining(Technique):
             )
             answers = torch.tensor(labels)[torch.from_numpy(rows)].to(model.device)
             try:
-                objective = Objective(learner, answers, training)
+                objective = Objective(learner, answers, training, "retraining.learning_rate")
                 for (losses,) in train([objective], context.seed, report, resume):
                     record["losses"].append(losses)
                 logits = predict_logits(model, encoded, training.dtype, evaluated, forward)
                 if not np.isfinite(logits).all():
                     raise TrainingFailed(
                         "the retrained model answers with NaN or infinite logits",
-                        setting="training.learning_rate",
+                        setting="retraining.learning_rate",
+                        value=training.learning_rate,
                         remedy="lower it",
                     )
             except TrainingFailed as error:
