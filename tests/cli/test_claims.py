@@ -50,6 +50,17 @@ def test_claims_as_json_and_as_markdown(memloc, runs: Path) -> None:
     assert_one_sentence(*memloc("claims", "--markdown", "--json"), words)
 
 
+@pytest.mark.parametrize(
+    "command", [["claims"], ["agreement"], ["figures", "--only", "fig6", "--json"]]
+)
+def test_centres_of_gravity_may_be_taken_from_mean_weights(
+    memloc, runs: Path, command: list[str]
+) -> None:
+    words = "M-CoG is that of the layer weights averaged over seeds."
+    assert words in " ".join(memloc(*command, "--mean-profile")[1].split())
+    assert words not in " ".join(memloc(*command)[1].split())
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_runs_of_different_settings_are_grouped_in_words(memloc, runs: Path, command: str) -> None:
     write_run(runs, "five", settings={"data.noise": 0.4})

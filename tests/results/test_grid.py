@@ -36,7 +36,13 @@ def test_centres_and_weights_are_means_over_seeds_and_depth_is_a_share(tmp_path:
     centre = sum(by_seed) / 2
     assert grid.centres["m_cog"].item() == pytest.approx(centre)
     assert grid.centres["depth"].item() == pytest.approx((centre - 0.5) / 4)
-    assert grid.weights["weight"].tolist() == pytest.approx([5 / 3, 1, 2 / 3, 2 / 3])
+    weights = [5 / 3, 1, 2 / 3, 2 / 3]
+    assert grid.weights["weight"].tolist() == pytest.approx(weights)
+    other = read_grid(tmp_path, mean_profile=True)
+    assert other.centres["m_cog"].item() == pytest.approx(1 + (1 + 4 / 3 + 2) / 4)
+    assert other.centres["m_cog"].item() != pytest.approx(centre)
+    assert other.seed_centres["m_cog"].tolist() == pytest.approx(by_seed)
+    assert other.notes == ("M-CoG is that of the layer weights averaged over seeds.",)
     assert grid.weights["layer"].tolist() == [1, 2, 3, 4]
 
 

@@ -24,6 +24,10 @@ GroupOption = Annotated[
     int | None,
     option("--group", "Which runs, if their settings differ (default: the largest group)."),
 ]
+MeanProfile = Annotated[
+    bool,
+    option("--mean-profile", "M-CoG of the weights averaged over seeds, as the authors take it."),
+]
 
 
 class Drawing(Settings):
@@ -36,6 +40,7 @@ class Drawing(Settings):
 def claims_command(
     folder: Folder = Path("runs"),
     group: GroupOption = None,
+    mean_profile: MeanProfile = False,
     as_json: Json = False,
     markdown: Annotated[bool, option("--markdown", "Print the result as Markdown.")] = False,
 ) -> None:
@@ -51,7 +56,7 @@ def claims_command(
     from memloc.paper.scorecard import scorecard_data, scorecard_markdown, show_scorecard
     from memloc.results.grid import read_grid
 
-    grid = read_grid(folder, group)
+    grid = read_grid(folder, group, mean_profile)
     findings = check_claims(grid)
     if as_json:
         print_json(scorecard_data(grid, findings))
@@ -62,7 +67,10 @@ def claims_command(
 
 
 def agreement_command(
-    folder: Folder = Path("runs"), group: GroupOption = None, as_json: Json = False
+    folder: Folder = Path("runs"),
+    group: GroupOption = None,
+    mean_profile: MeanProfile = False,
+    as_json: Json = False,
 ) -> None:
     """Do techniques agree with each other, and models? Spearman's ρ and Pearson's r.
 
@@ -76,7 +84,7 @@ def agreement_command(
     from memloc.results.agreement import agreement_table
     from memloc.results.grid import grid_data, read_grid, records
 
-    grid = read_grid(folder, group)
+    grid = read_grid(folder, group, mean_profile)
     table, binarised = agreement_table(grid), compare_twins(grid)
     if as_json:
         compared = {} if binarised is None else {"binarised": binarised_data(binarised)}
@@ -96,6 +104,7 @@ def figures_command(
         str | None, option("--only", "Only these, such as fig3,fig7,table2 (default: all).")
     ] = None,
     group: GroupOption = None,
+    mean_profile: MeanProfile = False,
     listed: Annotated[bool, option("--list", "List all figures and what they need.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -121,7 +130,7 @@ def figures_command(
     from memloc.results.folders import check_folder
 
     check_folder(out)
-    data = read_figure_data(folder, group)
+    data = read_figure_data(folder, group, mean_profile)
     done = write_figures(data, entries, out, wanted.format)
     if as_json:
         notes: list[str] = [] if data.grid is None else list(data.grid.notes)

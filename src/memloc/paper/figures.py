@@ -290,7 +290,8 @@ def draw_centres_of_models(data: FigureData) -> list[Picture]:
         raise CannotDraw("no run has retraining or swapping")
     drawn, _ = _draw_models(data, centres, [technique], unit, 0.12, joined=True)
     caption = f"M-CoG of {technique}: whether lower or higher layers matter more for memorisation."
-    return [Picture("", drawn, caption + data.seeds_words())]
+    spread = "" if data.need_runs().mean_profile else data.seeds_words()
+    return [Picture("", drawn, caption + spread)]
 
 
 @figure("fig7", "M-CoG by task", "memloc run", (7,))
@@ -343,8 +344,9 @@ def draw_centres_of_tasks(data: FigureData) -> list[Picture]:
 
 
 def _centres(data: FigureData) -> tuple[pd.DataFrame, str]:
-    """Centres of all seeds (`value`), on an axis for all models, and the label of this axis."""
-    centres = data.need_runs().seed_centres
+    """Centres (`value`; of every seed, unless weights are averaged first), and an axis label."""
+    grid = data.need_runs()
+    centres = grid.centres if grid.mean_profile else grid.seed_centres
     if data.same_depth:
         return centres.assign(value=centres["m_cog"]), "M-CoG (layer)"
     return centres.assign(value=centres["depth"]), "M-CoG (share of depth)"

@@ -114,12 +114,15 @@ class Grid:
         found: All results in that folder.
         groups: The groups of comparable runs.
         chosen: The number of the group used, from 1.
+        mean_profile: M-CoG is that of the weights averaged over seeds, as in the program of the
+            paper's authors, instead of the mean of the M-CoG of seeds.
     """
 
     folder: Path
     found: tuple[RunFolder, ...]
     groups: tuple[Group, ...]
     chosen: int
+    mean_profile: bool = False
 
     @property
     def group(self) -> Group:
@@ -197,7 +200,11 @@ class Grid:
     @cached_property
     def centres(self) -> pd.DataFrame:
         """technique, m_cog, depth."""
-        return _over_seeds(self.seed_centres, [*IDENTITY, "technique"])
+        if self.mean_profile:
+            centres = centres_of(self.weights.assign(seed=0)).dropna(subset="m_cog")
+        else:
+            centres = self.seed_centres
+        return _over_seeds(centres, [*IDENTITY, "technique"])
 
     @cached_property
     def windows(self) -> pd.DataFrame:
@@ -255,6 +262,8 @@ class Grid:
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about the choice of runs, in sentences."""
         notes = self._notes_on_groups()
+        if self.mean_profile:
+            notes.append("M-CoG is that of the layer weights averaged over seeds.")
         if self.part:
             notes.append(f"Only the {self.part} of layers were looked at.")
         finished = [one for one in self.found if one.summary]
@@ -304,12 +313,13 @@ def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return table.drop(columns="seed").groupby(by, sort=False, as_index=False).mean()
 
 
-def read_grid(folder: Path, number: int | None = None) -> Grid:
+def read_grid(folder: Path, number: int | None = None, mean_profile: bool = False) -> Grid:
     """Find the runs in a folder that may be compared; their tables are read when they are needed.
 
     Args:
         folder: One run, or a folder of runs.
         number: Which group of comparable runs; by default the largest.
+        mean_profile: How M-CoG is taken over seeds; see `Grid`.
 
     Raises:
         ResultsError: If there is no finished run or no such group, or a file is damaged.
@@ -321,7 +331,7 @@ def read_grid(folder: Path, number: int | None = None) -> Grid:
         raise ResultsError(
             "it does not exist", setting="group", value=number, remedy=f"there {there}"
         )
-    return Grid(folder, found, groups, number or 1)
+    return Grid(folder, found, groups, number or 1, mean_profile)
 
 
 def parts_of_layers(results: Iterable[RunFolder]) -> list[RunFolder]:

@@ -174,18 +174,22 @@ class FigureData:
         return f" {bars}: standard deviation over seeds."
 
 
-def read_figure_data(folder: Path, group: int | None = None) -> FigureData:
+def read_figure_data(
+    folder: Path, group: int | None = None, mean_profile: bool = False
+) -> FigureData:
     """Read what is needed to draw; tables of single examples are read when they are drawn.
 
     Args:
         folder: Results of `memloc run` and `memloc control`.
         group: Which group of comparable runs; by default the largest.
+        mean_profile: How M-CoG is taken over seeds; see `Grid`.
 
     Raises:
         ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
     """
     found = find_results(folder, "run", "control")
-    grid = read_grid(folder, group) if any(one.trained for one in found) else None
+    trained = any(one.trained for one in found)
+    grid = read_grid(folder, group, mean_profile) if trained else None
     return FigureData(folder, grid, read_controls(found))
 
 
