@@ -76,6 +76,8 @@ def test_json_is_the_only_thing_on_standard_output(
     assert Path(summary["report"]).is_file()
     assert len(result["m_cog_per_seed"]) == 2
     assert len(result["error_by_size_and_layer"]) == summary["layers"] == 3
+    attention, mlp, norms = 4 * (32 * 32 + 32), 32 * 48 + 48 + 48 * 32 + 32, 2 * 2 * 32
+    assert (summary["width"], summary["layer_parameters"]) == (32, 3 * (attention + mlp + norms))
 
 
 def test_localise_writes_the_tables_it_promises(memloc, tmp_path: Path) -> None:

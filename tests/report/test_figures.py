@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from scipy.stats import pearsonr, spearmanr
 
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.paper.printed_tables import latex_text
@@ -31,7 +32,7 @@ from memloc.report.figures.registry import (
     write_figures,
 )
 from tests.report.figure_folders import write_control, write_full_run, write_grid
-from tests.result_folders import write_run
+from tests.result_folders import straight, write_run
 
 FIGURES = figures()
 DRAWN = [entry for entry in FIGURES if not entry.is_table]
@@ -206,7 +207,9 @@ def test_events_are_at_their_mean_over_models_and_missing_ones_are_said(tmp_path
         write_run(tmp_path, "reviews", model, 12, events=never)
     (picture,) = drawn(read_figure_data(tmp_path), "fig12")
     (panel,) = picture.figure.axes
-    assert dots(panel) == {(2.0, 5.0)}
+    assert dots(panel) == {(5.0, 2.0)}  # crossing to the right, as in the paper
+    assert panel.get_xlabel() == "crossing (layer)"
+    assert panel.get_ylabel() == "classification initiation (layer)"
     assert "reviews (crossing)" in picture.caption
     assert "topics (" not in picture.caption
 
@@ -216,8 +219,8 @@ def test_events_of_tasks_at_the_same_place_do_not_hide_each_other(tmp_path: Path
         write_run(tmp_path, task, "m1", 12, events={"crossing": [5], "initiation": [2]})
     (picture,) = drawn(read_figure_data(tmp_path), "fig12")
     found = sorted(dots(picture.figure.axes[0]))
-    assert found[1] == (2.0, 5.0)
-    assert all(y - x == pytest.approx(3) for x, y in found)
+    assert found[1] == (5.0, 2.0)
+    assert all(x - y == pytest.approx(3) for x, y in found)
     assert np.diff([x for x, _ in found]) == pytest.approx([0.3, 0.3])
 
 
@@ -226,6 +229,60 @@ def test_events_of_models_of_different_depth_are_in_different_files(tmp_path: Pa
         write_full_run(tmp_path, "topics", model, layers)
     names = [picture.suffix for picture in drawn(read_figure_data(tmp_path), "fig12")]
     assert names == ["6-layers", "12-layers"]
+
+
+def curves(panel: Axes) -> list[np.ndarray]:
+    """Values of the lines by layer."""
+    found = [np.asarray(line.get_ydata(), dtype=float) for line in panel.get_lines()]
+    return [values for values in found if len(values) > 2]
+
+
+def test_class_probes_have_a_panel_per_task_with_means_over_models(tmp_path: Path) -> None:
+    for task in ("topics", "reviews"):
+        for model in ("one", "two"):
+            write_full_run(tmp_path, task, model)
+    path = tmp_path / "topics-one" / "class_probes.parquet"
+    other = pd.read_parquet(tmp_path / "topics-two" / "class_probes.parquet")
+    pd.read_parquet(path).assign(noisy_f1=0.5, seed=1).to_parquet(path, index=False)
+    (picture,) = drawn(read_figure_data(tmp_path), "fig14")
+    titles = [panel.get_title() for panel in picture.figure.axes]
+    assert titles == ["reviews", "topics"]
+    means = other.groupby(["labels", "layer"])["noisy_f1"].mean()
+    perturbed, original, clean = curves(picture.figure.axes[1])
+    np.testing.assert_allclose(perturbed, (means["perturbed"] + 0.5) / 2)
+    np.testing.assert_allclose(original, (means["original"] + 0.5) / 2)
+    np.testing.assert_allclose(clean, 0.8)
+    assert "(one, two)" in picture.caption
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "value"),
+    [("fig14", "class_probes", "noisy_f1"), ("profiles", "layers", "weight")],
+)
+def test_what_is_missing_is_a_gap_and_no_zero(
+    tmp_path: Path, name: str, table: str, value: str
+) -> None:
+    path = write_full_run(tmp_path, techniques=("probing",)) / f"{table}.parquet"
+    rows = pd.read_parquet(path)
+    rows.loc[rows["layer"] == 2, value] = np.nan  # in no seed
+    rows.loc[(rows["layer"] == 4) & (rows["seed"] == 1), value] = np.nan  # in one of two
+    rows.to_parquet(path, index=False)
+    (picture,) = drawn(read_figure_data(tmp_path), name)
+    shown = curves(picture.figure.axes[0])[0]
+    assert np.isnan(shown).tolist() == [False, True, False, False, False, False]
+
+
+def test_correlations_are_spearmans_below_and_pearsons_above_the_diagonal(tmp_path: Path) -> None:
+    centres = [[0.40, 0.42, 0.44, 0.46, 0.60], [0.40, 0.44, 0.42, 0.46, 0.50]]
+    for place, task in enumerate("abcde"):
+        one, other = (straight(6, float(by_task[place])) for by_task in centres)
+        write_run(tmp_path, task, weights={"swapping": [one], "retraining": [other]})
+    (picture,) = drawn(read_figure_data(tmp_path), "fig8")
+    matrix = np.asarray(picture.figure.axes[0].get_images()[0].get_array())
+    assert matrix[1, 0] == pytest.approx(spearmanr(*centres).statistic)
+    assert matrix[0, 1] == pytest.approx(pearsonr(*centres).statistic)
+    words = [text.get_text() for text in picture.figure.axes[0].texts]
+    assert words == [f"{value:.2f}"[1:] for value in (matrix[0, 1], matrix[1, 0])]
 
 
 def test_bars_are_mean_accuracies_with_a_line_at_chance(tmp_path: Path) -> None:
@@ -269,12 +326,32 @@ def test_table_1_has_sizes_and_classes_by_category(tmp_path: Path) -> None:
     found = table(read_figure_data(tmp_path), "table1")
     lines = found.markdown.splitlines()
     assert lines[2:5] == [
-        "| NLU | WiC | 5,400 | 810 | 2 |",
-        "| Topic classification | TREC | 5,400 | 810 | 6 |",
-        "| Other tasks | my & task | 5,400 | 810 | 6 |",
+        "| NLU | WiC | WordNet, VerbNet, Wiktionary | 5,428 | 5,400 | 810 | 2 |",
+        "| Topic classification | TREC | news, mixed | 5,452 | 5,400 | 810 | 6 |",
+        "| Other tasks | my & task | – | – | 5,400 | 810 | 6 |",
     ]
-    assert r"Other tasks & my \& task & 5,400 & 810 & 6 \\" in found.latex
-    assert r"\begin{tabular}{llrrr}" in found.latex
+    assert r"Other tasks & my \& task & – & – & 5,400 & 810 & 6 \\" in found.latex.replace(
+        "--", "–"
+    )
+    assert r"\begin{tabular}{lllrrrr}" in found.latex
+
+
+def test_table_3_has_what_is_known_of_models_and_how_they_were_trained(tmp_path: Path) -> None:
+    for model, sizes in (
+        ("bert-base-cased", {"width": 768, "layer_parameters": 85_054_464}),
+        ("opt-1.3b", {"width": 2048, "layer_parameters": 1_208_500_000}),
+        ("mine", {}),
+    ):
+        folder = write_run(tmp_path, "wic", model, 24 if "opt" in model else 12)
+        place = folder / "summary.json"
+        place.write_text(json.dumps(json.loads(place.read_text()) | sizes))
+    data = read_figure_data(tmp_path)
+    assert table(data, "table3").markdown.splitlines()[2:5] == [
+        "| BERT | BooksCorpus, Wikipedia | 3.3B | 1M | 85M | 12 | 768 | 1 | 1 | 50 | 1e-05 | 8 |",
+        "| mine | – | – | – | – | 12 | – | 1 | 1 | 50 | 1e-05 | 8 |",
+        "| OPT-1.3B | BookCorpus, CC-Stories, The Pile, Reddit, CCNewsV2 | 180B | – | 1.2B | 24 | "
+        "2,048 | 1 | 1 | 50 | 1e-05 | 8 |",
+    ]
 
 
 def test_table_2_has_a_correlation_for_every_depth_and_score(tmp_path: Path) -> None:

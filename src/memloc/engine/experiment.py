@@ -321,6 +321,8 @@ def prepare(config: Run, inputs: InputCache, label: str = "") -> Experiment:
             "task": task.name,
             **describe(task),
             "layers": planner.n_layers,
+            "width": facts["width"],
+            "layer_parameters": facts["layer_parameters"],
             "seeds": list(config.seeds),
             "generalisation": None,
         },

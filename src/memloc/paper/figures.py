@@ -18,7 +18,16 @@ from memloc.analysis.control import parse_hidden, score
 from memloc.analysis.correlation import FEWEST, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.paper.binarised import compare_twins
-from memloc.report.figures.looks import CATEGORIES, GREY, Look, category, lighter, only
+from memloc.report.figures.looks import (
+    CATEGORIES,
+    CLASS_A,
+    CLASS_B,
+    GREY,
+    Look,
+    category,
+    lighter,
+    only,
+)
 from memloc.report.figures.panels import (
     DOUBLE,
     SINGLE,
@@ -38,10 +47,10 @@ from memloc.report.figures.panels import (
 from memloc.report.figures.registry import CannotDraw, FigureData, Picture, figure
 from memloc.report.figures.results import (
     ABOUT_POSITIONS,
+    EVENT,
     centroids_table,
     curve_style,
     draw_centroids,
-    draw_class_probes,
     draw_curve,
     draw_heat_maps,
     draw_way,
@@ -71,9 +80,6 @@ figure(
     *("fig3", "error by window size and layer (E)", "memloc run, swapping or retraining", (3, 16))
 )(draw_heat_maps)
 figure("fig10", "noisy examples on their way, by task", EXPLAINED, (10,))(draw_centroids)
-figure("fig14", "class probes on noisy examples", "memloc run (class probes)", (14,))(
-    draw_class_probes
-)
 
 
 @figure("fig2", "accuracy@1 and @2 in the control setup", "memloc control", (2,))
@@ -353,7 +359,7 @@ def _centres(data: FigureData) -> tuple[pd.DataFrame, str]:
 
 
 def draw_agreement(quantity: str, words: str, data: FigureData) -> list[Picture]:
-    """ρ between techniques, and between models."""
+    """ρ and r between techniques, and between models."""
     grid = data.need_runs()
     compared: dict[str, tuple[dict[str, Look], Callable[..., list[Pair]]]] = {
         "techniques": (only(data.techniques, grid.techniques), technique_pairs),
@@ -378,10 +384,10 @@ def draw_agreement(quantity: str, words: str, data: FigureData) -> list[Picture]
     drawn, panels = panel_grid(
         [list(sides)], draw, 2.9, title=str, width=width, sharex="none", sharey="none"
     )
-    colour_bar(drawn, images[0], panels, "Spearman’s ρ")
+    colour_bar(drawn, images[0], panels, "ρ (below the diagonal), r (above)")
     caption = (
-        f"Spearman’s ρ of {words} between {' and between '.join(sides)}. "
-        f"–: fewer than {FEWEST} points, or no variation."
+        f"Correlation of {words} between {' and between '.join(sides)}: Spearman’s ρ below the "
+        f"diagonal, Pearson’s r above it. –: fewer than {FEWEST} points, or no variation."
     )
     return [Picture("", drawn, caption)]
 
@@ -395,26 +401,26 @@ figure("fig9", "agreement of both: layer weights", "memloc run", (9,))(
 
 
 def _correlations(names: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
-    """Below the diagonal ρ; NaN everywhere else."""
+    """Below the diagonal ρ, above it r; NaN where they are not known."""
     matrix = np.full((len(names), len(names)), np.nan)
     for pair in pairs:
-        found = mean_correlation([pair.points], resamples=0).spearman
-        places = sorted((names.index(pair.one), names.index(pair.other)), reverse=True)
-        matrix[places[0], places[1]] = np.nan if found is None else found
+        found = mean_correlation([pair.points], resamples=0)
+        above, below = sorted((names.index(pair.one), names.index(pair.other)))
+        matrix[below, above] = np.nan if found.spearman is None else found.spearman
+        matrix[above, below] = np.nan if found.pearson is None else found.pearson
     return matrix
 
 
 def _draw_correlations(panel: Axes, matrix: np.ndarray, names: list[str]) -> Any:
-    shown = matrix[1:, :-1]  # the first row and the last column have nothing below the diagonal
     # Red for −1, blue for 1: also told apart by people who cannot tell red from green.
-    image = panel.imshow(shown, cmap="RdBu", vmin=-1, vmax=1)
-    for row, column in zip(*np.tril_indices(len(shown)), strict=True):
-        value = shown[row, column]
+    image = panel.imshow(matrix, cmap="RdBu", vmin=-1, vmax=1)
+    for row, column in np.argwhere(~np.eye(len(names), dtype=bool)):
+        value = matrix[row, column]
         words = "–" if np.isnan(value) else f"{value:.2f}".replace("-", "−").replace("0.", ".", 1)
         colour = "white" if abs(value) > 0.6 else "black"
         panel.annotate(words, (column, row), color=colour, fontsize=6, ha="center", va="center")
-    name_ticks(panel, names[:-1])
-    panel.set_yticks(range(len(shown)), names[1:])
+    name_ticks(panel, names)
+    panel.set_yticks(range(len(names)), names)
     panel.tick_params(length=0)
     panel.grid(False)
     return image
@@ -495,17 +501,78 @@ def _draw_ways(
     return drawn
 
 
-PAIRS = {
-    "centroid analysis": ("initiation", "crossing"),
-    "class probes": ("f1_90", "mem_gen"),
+PROBES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "noisy examples, perturbed label": ("noisy_f1", "perturbed", {"color": CLASS_A}),
+    "noisy examples, original label": (
+        *("noisy_f1", "original", {"color": CLASS_B, "linestyle": (0, (3, 1.5))}),
+    ),
+    "clean examples": ("clean_f1", "original", {"color": GREY, "linestyle": (0, (1, 1.5))}),
 }
-"""What shows the events: the one of classification (from left to right), and of memorisation."""
+"""What class probes are tested on: the column, the labels they were trained on, and the line."""
+MEM_GEN: dict[str, Any] = {"color": EVENT, "linewidth": 0.8}
+
+
+@figure("fig14", "class probes on noisy examples", "memloc run (class probes)", (14,))
+def draw_class_probes(data: FigureData) -> list[Picture]:
+    """Which label do class probes find for noisy examples? A panel per task, means over models."""
+    table = data.table("class_probes", "no run has class probes")
+    depths = table["layers"].nunique()
+    return [
+        _draw_probes(data, rows, f"{depth}-layers" if depths > 1 else "")
+        for depth, rows in table.groupby("layers")
+    ]
+
+
+def _draw_probes(data: FigureData, rows: pd.DataFrame, suffix: str) -> Picture:
+    """Of all models of the same depth."""
+    models = only(data.models, rows["model"])
+    panel_of = ["task", "labels", "layer"]
+    means = rows.groupby([*panel_of, "model"])[["noisy_f1", "clean_f1"]].mean()
+    means = means.groupby(panel_of).mean().reset_index().assign(seed=0)  # a mean has no band
+    events = data.need_runs().events
+    events = events[(events["event"] == "mem_gen") & events["model"].isin(list(models))]
+    happens = events.groupby("task")["layer"].mean().dropna()
+
+    def draw(panel: Axes, task: str) -> None:
+        own = means[means["task"] == task]
+        for value, labels, style in PROBES.values():
+            draw_curve(panel, own[own["labels"] == labels], value, style)
+        if task in happens:
+            panel.axvline(happens[task], **MEM_GEN)
+        layer_axis(panel, int(rows["layers"].iloc[0]))
+
+    drawn, panels = panel_grid(
+        in_rows(only(data.tasks, rows["task"]), 4),
+        draw,
+        1.25,
+        title=lambda task: data.tasks[task].name,
+        x="layer",
+        y=lambda _: "macro F₁",
+        legend=[
+            *(Line2D([], [], label=words, **style) for words, (*_, style) in PROBES.items()),
+            Line2D([], [], label=IN_PRINT["mem_gen"], **MEM_GEN),
+        ],
+    )
+    panels[0].set_ylim(0, 1.02)
+    names = ", ".join(look.name for look in models.values())
+    caption = (
+        "Class probes, trained on perturbed or on original labels: F₁ by layer, mean over models "
+        f"and seeds ({names}). Gaps: no probe of the layer fits its own training data."
+    )
+    return Picture(suffix, drawn, caption)
+
+
+PAIRS = {
+    "centroid analysis": ("crossing", "initiation"),
+    "class probes": ("mem_gen", "f1_90"),
+}
+"""What shows the events: the one of memorisation (from left to right), and of classification."""
 SIDE_BY_SIDE = " Tasks at the same place are drawn side by side."
 AXES = {
     "initiation": "classification initiation (layer)",
     "crossing": "crossing (layer)",
-    "f1_90": "90% F₁ of class probes (layer)",
-    "mem_gen": "memorisation ≫ generalisation (layer)",
+    "mem_gen": "memorisation ≫ generalisation, noisy (layer)",
+    "f1_90": "90% F₁, clean (layer)",
 }
 
 
@@ -513,7 +580,7 @@ AXES = {
 def draw_events(data: FigureData) -> list[Picture]:
     """When memorisation and classification set in: one figure for models of the same depth."""
     caption = (
-        "When memorisation (up) and classification (right) set in, mean over models and seeds "
+        "When memorisation (right) and classification (up) set in, mean over models and seeds "
         "({models}). Error bars: standard deviation over models, if there are several."
     )
     pictures = _event_figures(data, data.need_runs().events, tuple(PAIRS), caption)
@@ -662,7 +729,7 @@ def draw_binarised_events(data: FigureData) -> list[Picture]:
     """Events of tasks with two classes, and where they were with all classes."""
     events = _twins(data).rename(columns={"quantity": "event"})
     caption = (
-        "When memorisation (up) and classification (right) set in, for tasks with their two most "
+        "When memorisation (right) and classification (up) set in, for tasks with their two most "
         "frequent classes, mean over models ({models}). Arrows begin where the task with all "
         "classes is."
     )

@@ -10,6 +10,8 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
+from memloc.data.load import named_tasks
+from memloc.paper.tasks import PAPER_TASKS
 from memloc.report.figures.looks import CATEGORIES, category, only, short_name
 from memloc.report.figures.registry import CannotDraw, FigureData, PrintedTable, figure
 from memloc.results.agreement import (
@@ -21,17 +23,17 @@ from memloc.results.agreement import (
     score_pairs,
 )
 
-SIZES = {
-    "BERT": (768, "85M"),
-    "OPT": (768, "85M"),
-    "GPT-N": (768, "85M"),
-    "Pythia": (768, "85M"),
-    "OPT-1.3B": (2048, "1.2B"),
-    "minilm": (384, "11M"),
-}
-"""Width and non-embedding parameters of known models (those of the paper: its Table 3)."""
 SIGNIFICANT = 0.05
 MISSING = "–"
+OPT_CORPUS = "BookCorpus, CC-Stories, The Pile, Reddit, CCNewsV2"
+PRE_TRAINING = {
+    "BERT": ("BooksCorpus, Wikipedia", "3.3B", "1M"),
+    "Pythia": ("The Pile", "300B", "143k"),
+    "GPT-N": ("The Pile", "300B", "572k"),
+    "OPT": (OPT_CORPUS, "180B", MISSING),
+    "OPT-1.3B": (OPT_CORPUS, "180B", MISSING),
+}
+"""Corpus, tokens and steps of the paper's models (its Table 3)."""
 
 
 @figure("table1", "tasks, sizes, classes", "memloc run", (1,))
@@ -45,10 +47,19 @@ def draw_tasks(data: FigureData) -> PrintedTable:
         examples = _range([run.summary.get("examples") for run in found])
         noisy = _range([run.summary.get("noisy_examples") for run in found])
         classes = _range([run.n_classes for run in found])
-        rows.append([CATEGORIES[category(task)], look.name, examples, noisy, classes])
-    caption = "Tasks: training examples, of these with a perturbed label, and classes."
-    header = ("Category", "Task", "Examples", "Noisy", "Classes")
-    return print_table("tasks", header, rows, caption, words=2)
+        named, paper = named_tasks().get(task), PAPER_TASKS.get(task)
+        rows.append(
+            [
+                *(CATEGORIES[category(task)], look.name, paper.domain if paper else MISSING),
+                *(_range([named.train_size if named else None]), examples, noisy, classes),
+            ]
+        )
+    caption = (
+        "Tasks: domain and training examples of the whole data set, as far as they are known; "
+        "examples used, of these with a perturbed label, and classes."
+    )
+    header = ("Category", "Task", "Domain", "Size", "Used", "Noisy", "Classes")
+    return print_table("tasks", header, rows, caption, words=3)
 
 
 def _range(values: Sequence[int | None]) -> str:
@@ -108,12 +119,14 @@ def draw_models(data: FigureData) -> PrintedTable:
     for model, look in data.run_models.items():
         runs = [run for (_, name), run in data.runs.items() if name == model]
         training: dict[str, Any] = runs[0].settings.get("training") or {}
-        unknown = (runs[0].summary.get("width"), MISSING)
-        width, parameters = SIZES.get(short_name(model) or model, unknown)
+        about = runs[0].summary
         rows.append(
             [
-                *(look.name, str(data.depths[model]), MISSING if width is None else f"{width:,}"),
-                *(parameters, str(len(runs)), _range([run.n_seeds for run in runs])),
+                look.name,
+                *PRE_TRAINING.get(short_name(model) or "", (MISSING,) * 3),
+                *(_millions(about.get("layer_parameters")), str(data.depths[model])),
+                *(_range([about.get("width")]), str(len(runs))),
+                _range([run.n_seeds for run in runs]),
                 *(
                     f"{training[key]:g}" if key in training else MISSING
                     for key in ("epochs", "learning_rate", "batch_size")
@@ -121,14 +134,22 @@ def draw_models(data: FigureData) -> PrintedTable:
             ]
         )
     header = (
-        *("Model", "Layers", "Width", "Parameters", "Tasks", "Seeds", "Epochs"),
-        *("Learning rate", "Batch"),
+        *("Model", "Corpus", "Tokens", "Steps", "Parameters", "Layers", "Width"),
+        *("Tasks", "Seeds", "Epochs", "Learning rate", "Batch"),
     )
     caption = (
-        "Models: layers, width, non-embedding parameters as far as they are known, and how they "
-        "were fine-tuned."
+        "Models: pre-training corpus, its tokens and steps as far as they are known, parameters of "
+        "the layers, layers, width, and how the models were fine-tuned."
     )
-    return print_table("models", header, rows, caption)
+    return print_table("models", header, rows, caption, words=2)
+
+
+def _millions(parameters: int | None) -> str:
+    if parameters is None:
+        return MISSING
+    if parameters >= 1e9:
+        return f"{parameters / 1e9:.1f}B"
+    return f"{parameters / 1e6:.{0 if parameters >= 1e7 else 1}f}M"
 
 
 @figure("table4", "gradient post-processing", "memloc control", (4,))

@@ -40,6 +40,7 @@ class PaperTask:
         label: The column on the hub with the label, as a class name or its number.
         labels: The class names, in order.
         train_size: Training examples in the local copies the table was checked with.
+        domain: Where its texts are from.
         licence: The terms of the data, as far as they are stated.
         description: What is to be told apart.
         has_split: Whether the data set itself sets evaluation data apart.
@@ -55,6 +56,7 @@ class PaperTask:
     label: str
     labels: tuple[str, ...]
     train_size: int
+    domain: str
     licence: str
     description: str
     configuration: str | None = None

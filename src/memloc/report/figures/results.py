@@ -26,7 +26,6 @@ from memloc.report.figures.panels import (
     write_in,
 )
 from memloc.report.figures.registry import CannotDraw, FigureData, Picture, figure
-from memloc.results.agreement import IN_PRINT
 from memloc.results.summary import CENTRES
 from memloc.tables import NEARLY_ALL
 from memloc.techniques.base import LayerCurves
@@ -141,16 +140,14 @@ def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
 
 
 def draw_curve(panel: Axes, rows: pd.DataFrame, value: str, style: dict[str, Any]) -> None:
-    """Mean over seeds by layer, with a band of one standard deviation."""
-    wide = rows.pivot_table(index="seed", columns="layer", values=value).dropna()
-    if wide.empty:
-        return
-    layers = wide.columns.to_numpy(dtype=float)
-    mean, spread = wide.mean(), wide.std()
-    panel.plot(layers, mean, **style)
-    if len(wide) > 1:
-        low, high = mean - spread, mean + spread
-        panel.fill_between(layers, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    """Mean over seeds by layer, with a band of one standard deviation; gaps where none is known."""
+    by_seed = rows.groupby(["seed", "layer"])[value].mean()
+    found = by_seed.groupby("layer").agg(["mean", "std"]).astype("float64")
+    if found["mean"].isna().any():  # a layer between two gaps would have neither line nor marker
+        style = {**style, "markevery": 1}
+    panel.plot(found.index, found["mean"], **style)
+    low, high = found["mean"] - found["std"], found["mean"] + found["std"]
+    panel.fill_between(found.index, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
 def curve_style(look: Look, n_layers: int) -> dict[str, Any]:
@@ -174,7 +171,6 @@ def draw_curves(
     label: str,
     *,
     shares: bool = False,
-    event: str | None = None,
 ) -> list[Picture]:
     """One figure per model with a panel per task: the same lines in each, by layer.
 
@@ -185,7 +181,6 @@ def draw_curves(
         caption: With {model} for the name of the model.
         label: Of the axis up.
         shares: Whether values are shares, from 0 to 1.
-        event: An event at which there is a vertical line.
     """
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
@@ -194,15 +189,11 @@ def draw_curves(
             own = rows if of is None else rows[rows[of[0]] == of[1]]
             draw_curve(panel, own, value, curve_style(look, n_layers))
         layer_axis(panel, n_layers)
-        if event in (events := events_of(data, rows)):
-            panel.axvline(events[event], color=EVENT, linewidth=0.8)
 
     def finish(_: Figure, panels: list[Axes]) -> None:
         panels[0].set_ylim(min(0, panels[0].get_ylim()[0]), 1.02 if shares else None)
 
     entries = handles((one.look for one in curves), line=True) if len(curves) > 1 else []
-    if event is not None:
-        entries.append(Line2D([], [], color=EVENT, linewidth=0.8, label=IN_PRINT[event]))
     caption += data.seeds_words("Bands")
     return by_task(data, table, draw, caption, ("layer", label), legend=entries, finish=finish)
 
@@ -212,8 +203,8 @@ def draw_profiles(data: FigureData) -> list[Picture]:
     """All techniques on one axis, weights sum to 1."""
     weights = data.need_runs().seed_weights
     total = weights.groupby(["run", "technique", "seed"])["weight"].transform("sum")
-    weights = weights.assign(weight=weights["weight"] / total.where(total > 0)).dropna()
-    if weights.empty:
+    weights = weights.assign(weight=weights["weight"] / total.where(total > 0))
+    if weights["weight"].isna().all():
         raise CannotDraw("no layer has any weight")
     looks = only(data.techniques, weights["technique"])
     curves = [Curve(look, "weight", ("technique", name)) for name, look in looks.items()]
@@ -234,22 +225,6 @@ def draw_declared(name: str, figure: LayerCurves, data: FigureData) -> list[Pict
         for (line, words), how in zip(lines.items(), LINES, strict=False)
     ]
     return draw_curves(data, table, curves, figure.caption, figure.label, shares=figure.shares)
-
-
-def draw_class_probes(data: FigureData) -> list[Picture]:
-    """Which label do class probes find for noisy examples, the old or the new one?"""
-    looks = (
-        ("noisy examples, perturbed label", "noisy_f1", "perturbed"),
-        ("noisy examples, original label", "noisy_f1", "original"),
-        ("clean examples", "clean_f1", "original"),
-    )
-    curves = [
-        Curve(Look(words, *how), value, ("labels", labels))
-        for (words, value, labels), how in zip(looks, LINES, strict=False)
-    ]
-    caption = "Class probes on the states of {model}, trained on perturbed or on original labels."
-    table = data.table("class_probes", "no run has class probes")
-    return draw_curves(data, table, curves, caption, "macro F₁", shares=True, event="mem_gen")
 
 
 GROUPS = {
