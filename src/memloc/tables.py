@@ -21,6 +21,8 @@ REPORT = "report.html"
 ARTEFACTS = "artefacts.json"
 """Kinds and keys of everything in the store that a result was made from."""
 
+CUT = 0.1
+"""Share of examples that were cut, from which on a caution says so."""
 MEMORISED = 0.95
 """Accuracy on noisy examples from which on the model counts as having memorised them."""
 NEARLY_ALL = 0.95
@@ -224,6 +226,7 @@ COSTS = Table(
     {
         "job": Column("str", "a model, a technique, an explanation, or `states:` of a model"),
         "memorised_epoch": Column("object", "of a training: the epoch of θ_M1", optional=True),
+        "cut_share": Column("float64", "of a training: share of its examples cut", optional=True),
         "seconds": Column("float64", "time"),
         "peak_memory_bytes": Column("int64", "largest memory of the process", optional=True),
         "block_passes": Column("float64", "batches that went through a layer", optional=True),
@@ -318,6 +321,7 @@ TRAININGS = Table(
         "accuracy": Column("float64", "accuracy on the labels of the main task"),
         "learned": Column("bool", "whether that is enough"),
         "auxiliary_accuracy": Column("float64", "accuracy on the auxiliary task"),
+        "cut_share": Column("float64", "share of the examples that were cut", optional=True),
     },
     of=("control",),
 )

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations, combinations_with_replacement
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,9 +10,12 @@ import pytest
 from memloc.analysis.windows import (
     Window,
     all_windows,
+    centre_interval,
     centre_of_gravity,
+    centre_range,
     chosen_windows,
     error_matrix,
+    interval_over_seeds,
     layer_weights,
     mean_over_sizes,
     window_tables,
@@ -99,3 +105,107 @@ def test_a_size_counts_only_if_every_layer_has_a_window_of_it() -> None:
     np.testing.assert_allclose(matrix[0, 1:], np.array([0.2, 0.3]) / 0.8)
     expected = (np.array([0.4, 0.5, 0.6]) / 0.8 + 1) / 2
     np.testing.assert_allclose(mean_over_sizes(matrix), expected)
+
+
+# --- where a centre of gravity can lie ---------------------------------------------------------
+
+
+def centre_by_definition(windows: Sequence[Window], errors: Sequence[float]) -> float:
+    """By way of the matrix and the weights."""
+    first, last = np.array(windows).T
+    columns = {"first_layer": first, "last_layer": last, "size": last - first + 1}
+    table = pd.DataFrame({**columns, "noisy_error": np.asarray(errors, dtype=float)})
+    centre = centre_of_gravity(mean_over_sizes(error_matrix(table)))
+    assert centre is not None
+    return centre
+
+
+def every_centre(windows: Sequence[Window]) -> list[float]:
+    """Of every way in which larger windows undo at least what smaller ones inside them undo.
+
+    A centre is a quotient of sums, so its extremes are among errors of 0 and 1.
+    """
+    n = max(window.last for window in windows)
+    found = []
+    # The smallest last layer that it takes from each first layer on; n + 1: no window is enough.
+    for ends in combinations_with_replacement(range(1, n + 2), n):
+        errors = [window.last >= ends[window.first - 1] for window in windows]
+        if errors[windows.index(Window(1, n))]:
+            found.append(centre_by_definition(windows, errors))
+    return found
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+def test_the_range_of_the_centre_is_that_of_all_possible_errors(n: int) -> None:
+    chosen: list[Sequence[int] | None] = [None]
+    chosen += [sizes for k in range(1, n) for sizes in combinations(range(1, n), k)]
+    for sizes in chosen:
+        windows = chosen_windows(n, sizes)
+        centres = every_centre(windows)
+        assert centre_range(windows) == pytest.approx((min(centres), max(centres)))
+
+
+def test_windows_that_failed_change_the_range() -> None:
+    windows = [window for window in all_windows(5) if window not in {(1, 1), (2, 3)}]
+    centres = every_centre(windows)
+    assert centre_range(windows) == pytest.approx((min(centres), max(centres)))
+    assert sum(centre_range(windows)) != pytest.approx(6)  # the middle is no longer its middle
+
+
+@pytest.mark.parametrize(("n", "low"), [(6, 2.5376), (12, 4.2930)])
+def test_with_all_windows_the_ends_are_what_the_first_and_the_last_layer_give(
+    n: int, low: float
+) -> None:
+    windows = all_windows(n)
+    lowest = centre_by_definition(windows, [window.first == 1 for window in windows])
+    assert centre_range(windows) == pytest.approx((lowest, n + 1 - lowest))
+    assert lowest == pytest.approx(low, abs=1e-4)
+
+
+def outcomes(random: np.random.Generator, examples: int, seeds: int = 1) -> list[np.ndarray]:
+    """Each example is in one layer, mostly a low one, and a bit of chance."""
+    layers = random.choice([1, 2, 3, 4], size=examples, p=[0.4, 0.3, 0.2, 0.1])
+    inside = np.array([[layer in w.layers for layer in layers] for w in all_windows(4)])
+    return [inside ^ (random.random(inside.shape) < 0.1) for _ in range(seeds)]
+
+
+def test_the_interval_of_the_centre_is_that_of_a_plain_bootstrap() -> None:
+    windows = all_windows(4)
+    (wrong,) = outcomes(np.random.default_rng(1), 40)
+    found = centre_interval([windows], [wrong])
+    assert found == centre_interval([windows], [wrong])
+    random = np.random.default_rng(2)
+    plain = [
+        centre_by_definition(windows, wrong[:, random.integers(40, size=40)].mean(axis=1))
+        for _ in range(1000)
+    ]
+    assert found == pytest.approx(tuple(np.quantile(plain, [0.025, 0.975])), abs=0.02)
+    assert found[0] < centre_by_definition(windows, wrong.mean(axis=1)) < found[1]
+
+
+def test_the_interval_of_the_centre_covers_that_of_all_examples() -> None:
+    random, windows, covered = np.random.default_rng(3), all_windows(4), 0
+    (everybody,) = outcomes(random, 20_000)
+    truth = centre_by_definition(windows, everybody.mean(axis=1))
+    for _ in range(100):
+        some = everybody[:, random.choice(20_000, size=60, replace=False)]
+        low, high = centre_interval([windows], [some]) or (9.0, 9.0)
+        covered += low <= truth <= high
+    assert 88 <= covered <= 99
+
+
+def test_more_seeds_of_the_same_examples_do_not_narrow_the_interval() -> None:
+    windows = all_windows(4)
+    (one,) = outcomes(np.random.default_rng(4), 50)
+    alone = centre_interval([windows], [one])
+    together = centre_interval([windows] * 5, [one] * 5)
+    assert alone == pytest.approx(together)
+
+
+def test_too_few_examples_or_seeds_have_no_interval() -> None:
+    windows = all_windows(4)
+    (wrong,) = outcomes(np.random.default_rng(5), 3)
+    assert centre_interval([windows], [wrong]) is None
+    assert centre_interval([windows], [np.zeros((10, 9), dtype=bool)]) is None
+    assert interval_over_seeds([3.1, 3.2]) is None
+    assert interval_over_seeds([3.0, 3.1, 3.2]) == pytest.approx((2.8516, 3.3484), abs=1e-4)

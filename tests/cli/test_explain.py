@@ -27,8 +27,8 @@ def test_a_run_explains_itself_unless_told_not_to(
     finished.copy_to(tmp_path / "runs")
     code, out, err = memloc(*finished.run_words)
     assert code == 0, err
-    assert "How? Flipped examples between their two classes" in out
-    assert "crossing: flipped examples nearer to the new class" in out
+    assert "How? Noisy examples between their two classes" in out
+    assert "crossing: nearer to the new class" in out
     assert "examples that cross for good" in out
     events = pd.read_parquet(finished.run / "events.parquet")
     assert events.groupby("model")["event"].apply(set).to_dict() == {

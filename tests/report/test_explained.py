@@ -121,3 +121,21 @@ def test_the_terminal_is_80_columns_wide_whatever_the_depth(n_layers: int) -> No
     assert sum(
         line.split()[:1] == [str(layer)] for layer in range(1, n_layers + 1) for line in lines
     )
+
+
+def test_a_crossing_where_classes_still_overlap_is_marked() -> None:
+    early = {"memorised": [0.4, 0.3, 0.2, 0.1]}
+    found = summarise_explanation(tables(early))
+    assert found["overlapping_crossings"] == {"memorised": 1}
+    assert "in layer 1, where classes still overlap; classes are apart from layer 2 on." in words(
+        tables(early)
+    )
+    assert "overlap" not in words(tables({"memorised": GRADUAL["memorised"]}))
+    both = tables(early, {"memorised": GRADUAL["memorised"]})
+    assert "in layer 2, where classes still overlap in 1 of 2 seeds; " in words(both)
+    stream = io.StringIO()
+    for shown in (both, tables(early)):
+        explanation = {"explanation": summarise_explanation(shown)}
+        show_explanation(explanation, Console(file=stream, width=80))
+    assert "layer 2 (overlap in 1 of 2)" in stream.getvalue()
+    assert "layer 1 (classes still overlap)" in stream.getvalue()

@@ -8,7 +8,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from memloc.analysis.windows import all_windows, error_matrix, layer_weights
+from memloc.analysis.windows import (
+    all_windows,
+    centre_range,
+    error_matrix,
+    layer_table,
+    layer_weights,
+    window_tables,
+)
 from memloc.report.terminal import heat_map, profiles
 from memloc.results.narrative import caveats
 from memloc.results.summary import sample_examples, summarise_techniques
@@ -124,19 +131,22 @@ def test_the_heat_map_fits_80_columns_at_any_depth(n: int) -> None:
     rows = [line.removeprefix("size").split() for line in lines[above + 1 :]]
     assert [len(row) for row in rows] == [1 + cells] * cells  # so no two numbers touch
     result = {"layers": n, "layer_weights": [1 / n] * n, "m_cog": n / 2, "m_cog_spread": 0.1}
-    bars = printed(profiles(dict.fromkeys(("swapping", "retraining", "gradients", "b"), result)))
+    result |= {"m_cog_range": [n / 2 - 2.11, n / 2 + 2.11], "m_cog_interval": [n - 1.1, n - 1.01]}
+    bars = printed(
+        profiles(dict.fromkeys(("swapping", "retraining", "gradients", "b", "c"), result))
+    )
     assert max(map(len, bars)) <= 78
-    assert len(bars) == n + 2
+    assert len(bars) == n + 4
 
 
 def test_nothing_is_said_of_window_sizes_that_were_not_tried() -> None:
     table = windows(6, lambda w: w.size / 6)
     only_two = methods(table[table["size"].isin([2, 6])])["swapping"]
-    assert only_two["layers_to_undo"] is None
+    assert only_two["smallest_window"] is None
     assert only_two["strongest_single_layer"] is None
     assert only_two["m_cog"] is not None
     up_to_two = methods(table[table["size"].isin([1, 2, 6])])["swapping"]
-    assert up_to_two["layers_to_undo"] is None
+    assert up_to_two["smallest_window"] is None
     assert up_to_two["strongest_single_layer"]["undoes"] == pytest.approx(1 / 6)
 
 
@@ -158,7 +168,8 @@ def test_what_is_undone_is_measured_from_what_the_model_knew() -> None:
     assert result["error_by_size_and_layer"][0] == pytest.approx([1 / 3, 1, 1 / 3])  # as published
     assert result["full_error"] == pytest.approx(0.6)
     assert result["strongest_single_layer"] == {"layer": 2, "undoes": pytest.approx(1.0)}
-    assert result["layers_to_undo"] == 1
+    assert result["smallest_window"] == {"first_layer": 2, "last_layer": 2, "undoes": 1.0}
+    assert [one["undoes"] for one in result["outside"]] == pytest.approx([0, 0])
 
 
 def test_two_equal_models_undo_nothing() -> None:
@@ -168,5 +179,53 @@ def test_two_equal_models_undo_nothing() -> None:
     layers = layer_weights("swapping", error_matrix(table))
     result = summarise_techniques({"windows": table, "layers": layers, "examples": examples})
     assert result["swapping"]["undone"] == pytest.approx(0)
-    assert result["swapping"]["layers_to_undo"] is None
+    assert result["swapping"]["smallest_window"] is None
     assert result["swapping"]["strongest_single_layer"] is None
+
+
+def test_the_smallest_window_that_undoes_nearly_all_is_named_with_what_lies_outside() -> None:
+    """Labels are lost if layers 2 and 3 are both changed; layer 5 undoes a tenth of them."""
+    error = {(True, True): 1.0, (True, False): 1.0, (False, True): 0.1, (False, False): 0.0}
+    found = methods(windows(6, lambda w: error[{2, 3} <= {*w.layers}, 5 in w.layers]))["swapping"]
+    assert found["smallest_window"] == {"first_layer": 2, "last_layer": 3, "undoes": 1.0}
+    assert found["outside"] == [
+        {"first_layer": 1, "last_layer": 1, "undoes": 0.0},
+        {"first_layer": 4, "last_layer": 6, "undoes": 0.1},
+    ]
+
+
+def test_the_full_window_s_clean_error_stands_beside_the_mean() -> None:
+    table = windows(4, lambda w: 1 in w.layers)
+    table["clean_error"] = table["size"].eq(4) * 0.2
+    found = methods(table)["swapping"]
+    assert found["full_clean_error"] == 0.2
+    assert found["clean_error"] == pytest.approx(0.02)
+
+
+def test_the_centre_has_a_range_and_an_interval_from_single_examples() -> None:
+    """A fifth of the examples is in layer 3 of 3, the others are in layer 1."""
+    examples = pd.DataFrame({"example": range(30), "label": 0, "noisy": True})
+    held = np.where(np.arange(30) < 6, 3, 1)
+    spans = all_windows(3)
+    predicted = np.array([[int(layer in w.layers) for layer in held] for w in spans])
+    tables = window_tables("swapping", spans, predicted, np.zeros(30, int), examples)
+    tables["examples"] = tables["examples"].merge(examples[["example", "label"]], on="example")
+    result = summarise_techniques(tables)["swapping"]
+    low, high = result["m_cog_interval"]
+    assert low < result["m_cog"] < high < 2
+    assert result["m_cog_range"] == pytest.approx(list(centre_range(spans)))
+    assert result["m_cog_range"][0] < low
+    several = {name: pd.concat([t.assign(seed=k) for k in (1, 2)]) for name, t in tables.items()}
+    again = summarise_techniques(several)["swapping"]
+    assert again["m_cog_interval"] == pytest.approx([low, high])
+
+
+def test_without_single_examples_the_interval_is_over_three_seeds() -> None:
+    weights = {1: [3.0, 2.0, 1.0], 2: [3.0, 1.0, 1.0], 3: [2.0, 2.0, 1.0]}
+    layers = pd.concat(layer_table("g", np.array(w)).assign(seed=k) for k, w in weights.items())
+    result = summarise_techniques({"layers": layers})["g"]
+    low, high = result["m_cog_interval"]
+    assert 1 <= low < result["m_cog"] < high <= 3
+    assert result["m_cog_range"] == [1, 3]
+    two = summarise_techniques({"layers": layers[layers["seed"] < 3]})["g"]
+    assert two["m_cog_interval"] is None

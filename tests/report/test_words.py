@@ -10,7 +10,14 @@ import pytest
 
 from memloc.analysis.correlation import compare_profiles
 from memloc.analysis.windows import centre_of_gravity
-from memloc.results.narrative import agreement, caveats, interpret, lead_technique
+from memloc.results.narrative import (
+    agreement,
+    caveats,
+    facts,
+    further_findings,
+    interpret,
+    lead_technique,
+)
 
 RISING, FALLING = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]
 NEARLY_RISING = [1.0, 2.0, 3.0, 4.0, 6.0, 5.0]
@@ -55,7 +62,7 @@ def said(words: str) -> str:
 
 RISE, FALL = technique(RISING), technique(FALLING)
 NEARLY, SCATTER = technique(NEARLY_RISING), technique(SCATTERED)
-NONE, EVEN = technique(None), technique([1.0] * 6)
+NONE, ZERO, EVEN = technique(None), technique([0.0] * 6), technique([1.0] * 6)
 
 
 @pytest.mark.parametrize(
@@ -69,25 +76,38 @@ NONE, EVEN = technique(None), technique([1.0] * 6)
         (
             {"swapping": RISE, "retraining": RISE, "probing": SCATTER, "gradients": NEARLY},
             "Swapping, retraining and gradients agree on the order of the layers (ρ 0.94 to 1.00; "
-            "most weight in layers 5 and 6); probing does not (most in layer 2).",
+            "most weight in layers 5 and 6); probing does not agree with all of them (most weight "
+            "in layer 2 for probing).",
+        ),
+        (  # it has most weight where the others have it, which is no disagreement
+            {"swapping": RISE, "retraining": RISE, "gradients": technique([5, 3, 4, 2, 1, 6])},
+            "Swapping and retraining agree on the order of the layers (ρ 1.00; most weight in "
+            "layer 6); gradients does not agree with all of them (most weight in layer 6 too for "
+            "gradients).",
+        ),
+        (  # ρ .83 of six layers is not more than chance
+            {"swapping": RISE, "retraining": technique([2, 1, 4, 3, 6, 5])},
+            "No two techniques agree on the order of the layers more than by chance: most weight "
+            "in layer 6 for swapping and layer 5 for retraining.",
         ),
         (
             {"swapping": RISE, "retraining": RISE, "probing": SCATTER, "gradients": FALL},
             "Swapping and retraining agree on the order of the layers (ρ 1.00; most weight in "
-            "layer 6); probing and gradients do not (most weight in layer 2 for probing and layer "
-            "1 for gradients).",
+            "layer 6); probing and gradients do not agree with all of them (most weight in layer 2 "
+            "for probing and layer 1 for gradients).",
         ),
         (
             {"swapping": RISE, "gradients": FALL, "probing": SCATTER},
-            "The techniques disagree on the order of the layers: most weight in layer 6 for "
-            "swapping, layer 1 for gradients and layer 2 for probing.",
+            "No two techniques agree on the order of the layers more than by chance: most weight "
+            "in layer 6 for swapping, layer 1 for gradients and layer 2 for probing.",
         ),
         ({"swapping": RISE}, ""),
-        ({"swapping": RISE, "probing": NONE}, "Probing gave no layer any weight."),
+        ({"swapping": RISE, "probing": NONE}, "Probing found no weights."),
+        ({"swapping": RISE, "probing": ZERO}, "Probing gave no layer any weight."),
         (
             {"probing": NONE, "swapping": RISE, "retraining": RISE},
             "Swapping and retraining agree on the order of the layers (ρ 1.00; most weight in "
-            "layer 6); probing gave no layer any weight.",
+            "layer 6); probing found no weights.",
         ),
         ({"swapping": NONE, "probing": NONE}, ""),
         ({"swapping": RISE, "probing": EVEN}, ""),
@@ -119,33 +139,120 @@ def test_a_technique_that_changes_layers_is_spoken_of_first() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("weights", "layer", "tilt"),
-    [
-        (RISING, 6, "upper layers matter more (centre of gravity 4.33, the middle would be 3.5)"),
-        (FALLING, 1, "lower layers matter more (centre of gravity 2.67, the middle would be 3.5)"),
-        ([1, 2, 3, 3.1, 2, 1], 4, "all parts matter alike (centre of gravity 3.50, the middle"),
-    ],
-)
-def test_a_technique_with_layers_alone_is_interpreted_by_its_peak_and_tilt(
-    weights: list[float], layer: int, tilt: str
+@pytest.mark.parametrize(("weights", "layer"), [(RISING, 6), ([1, 2, 3, 3.1, 2, 1], 4)])
+def test_a_technique_with_layers_alone_is_interpreted_by_its_peak(
+    weights: list[float], layer: int
 ) -> None:
     words = said(interpret(summary(gradients=technique(weights))))
-    assert words.startswith(f"By gradients, layer {layer} matters most; {tilt}")
-    assert "undoes" not in words
+    assert words == f"By gradients, layer {layer} matters most."
 
 
-def test_single_layers_and_the_number_of_layers_to_undo_are_said() -> None:
-    best = {"layer": 5, "undoes": 0.12}
-    spread = windowed(RISING, strongest_single_layer=best, layers_to_undo=4)
-    words = said(interpret(summary(retraining=spread)))
-    assert words.startswith(
-        "Memorisation is spread over the layers: retraining layer 5 alone undoes 12% of it, it "
-        "takes 4 adjacent layers to undo 95%; upper layers matter more"
+def span(first: int, last: int, undoes: float) -> dict[str, Any]:
+    return {"first_layer": first, "last_layer": last, "undoes": undoes}
+
+
+@pytest.mark.parametrize(
+    ("best", "smallest", "outside", "words"),
+    [
+        (
+            (1, 0.57),
+            span(1, 3, 1.0),
+            [span(4, 6, 0.02)],
+            "Memorisation sits in layers 1-3: retraining layers 1-3 undoes 100% of it, and no "
+            "smaller window 95%; layers 4-6 undo 2%; the strongest single layer, layer 1, undoes "
+            "57%.",
+        ),
+        (
+            (5, 0.97),
+            span(5, 5, 0.97),
+            [span(1, 4, 0.03), span(6, 6, 0.01)],
+            "Memorisation sits in layer 5: retraining layer 5 undoes 97% of it; layers 1-4 undo 3% "
+            "and layer 6 undoes 1%.",
+        ),
+        (
+            (2, 0.12),
+            span(1, 5, 0.96),
+            [span(6, 6, 0.1)],
+            "Memorisation is spread over the layers: retraining layers 1-5 undoes 96% of it, and "
+            "no smaller window 95%; layer 6 undoes 10%; the strongest single layer, layer 2, "
+            "undoes 12%.",
+        ),
+        (  # either half is enough, so neither holds it alone
+            (2, 0.12),
+            span(1, 3, 0.96),
+            [span(4, 6, 0.8)],
+            "Memorisation is spread over the layers: retraining layers 1-3 undoes 96% of it, and "
+            "no smaller window 95%; layers 4-6 undo 80%; the strongest single layer, layer 2, "
+            "undoes 12%.",
+        ),
+        (
+            (2, 0.6),
+            span(1, 6, 1.0),
+            [],
+            "Memorisation leans on layer 2: retraining all 6 layers undoes 100% of it, and no "
+            "smaller window 95%; the strongest single layer, layer 2, undoes 60%.",
+        ),
+        (  # some sizes were not tried
+            (2, 0.6),
+            None,
+            [],
+            "Retraining layer 2 alone undoes 60% of it, more than any other single layer.",
+        ),
+    ],
+)
+def test_the_headline_names_what_the_heat_map_shows(
+    best: tuple[int, float],
+    smallest: dict[str, Any] | None,
+    outside: list[dict[str, Any]],
+    words: str,
+) -> None:
+    single = {"layer": best[0], "undoes": best[1]}
+    found = windowed(
+        FALLING, strongest_single_layer=single, smallest_window=smallest, outside=outside
     )
-    alone = windowed(RISING, strongest_single_layer=best | {"undoes": 0.97}, layers_to_undo=1)
-    words = said(interpret(summary(retraining=alone)))
-    assert words.startswith("Memorisation sits in one layer: retraining layer 5 alone undoes 97%")
+    assert said(interpret(summary(retraining=found))) == words
+
+
+@pytest.mark.parametrize(
+    ("weights", "interval", "words"),
+    [
+        (FALLING, [2.55, 2.81], "lower layers matter more: the centre of gravity is 2.67 (95%"),
+        (RISING, [4.1, 4.5], "upper layers matter more: the centre of gravity is 4.33 (95%"),
+        (FALLING, [2.5, 3.51], "neither lower nor upper layers clearly matter more: the centre"),
+        (FALLING, None, "the centre of gravity is 2.67, of a possible 2.54 to 4.46 with the middle "
+         "at 3.5; it has no interval with fewer than 3 seeds."),
+    ],
+)  # fmt: skip
+def test_a_half_matters_more_only_if_the_interval_excludes_the_middle(
+    weights: list[float], interval: list[float] | None, words: str
+) -> None:
+    found = technique(weights, m_cog_interval=interval, m_cog_range=[2.5376, 4.4624])
+    (sentence,) = further_findings(summary(swapping=found))
+    assert said(sentence).startswith(f"By swapping, {words}")
+    assert "of a possible 2.54 to 4.46 with the middle at 3.5" in sentence
+
+
+def test_what_noisy_labels_cost_is_a_sentence() -> None:
+    training = {"validation_accuracy": 0.612, "original_validation_accuracy": 0.75}
+    found = summary(probing=technique(None)) | {"training": training}
+    assert further_findings(found) == [
+        "Validation accuracy is 61.2% with the flipped labels and 75.0% without them "
+        "(-13.8 points)."
+    ]
+    missing = {"training": training | {"original_validation_accuracy": None}}
+    assert further_findings(found | missing) == []
+
+
+@pytest.mark.parametrize("noise", ["flipped", "wrong", "suspected"])
+def test_only_labels_that_were_flipped_are_called_so(noise: str) -> None:
+    best = {"layer": 1, "undoes": 0.6}
+    more = {"strongest_single_layer": best, "smallest_window": span(1, 3, 1.0), "undone": 0.71}
+    clean = {"clean_error": 0.018, "full_clean_error": 0.21}
+    found = summary(swapping=windowed(FALLING, **more) | clean) | {"noise": noise}
+    assert f"of what all layers undo (71% of the {noise} labels)" in said(interpret(found))
+    little = summary(swapping=windowed(FALLING, undone=0.1)) | {"noise": noise}
+    assert f"only 10% of the {noise} labels" in said(interpret(little))
+    assert facts(found, "swapping")["clean labels lost"] == "1.8%, by all layers 21%"
 
 
 def test_no_weights_are_said_according_to_what_the_technique_does() -> None:
@@ -211,10 +318,11 @@ def part(unit: str, **more: Any) -> dict[str, Any]:
 
 
 def test_what_all_parts_undo_is_said_before_shares_of_it() -> None:
-    words = said(interpret(summary(swapping=part("attention", layers_to_undo=6))))
-    assert words.startswith(
-        "Swapping the attention parts of all layers undoes 45% of the flipped labels; layer 1 "
-        "alone undoes 4% of it, it takes 6 adjacent layers to undo 95%; lower layers matter more ("
+    found = summary(swapping=part("attention", smallest_window=span(1, 6, 1.0)))
+    assert said(interpret(found | {"noise": "flipped"})) == (
+        "Memorisation is spread over the layers: swapping the attention parts of all 6 layers "
+        "undoes 100% of what all layers undo (45% of the flipped labels), and no smaller window "
+        "95%; the strongest single layer, layer 1, undoes 4%."
     )
 
 
@@ -236,11 +344,13 @@ def test_techniques_that_look_at_whole_layers_beside_parts_are_named() -> None:
 @pytest.mark.parametrize(("undone", "something"), [(0.19, False), (0.21, True)])
 def test_below_a_fifth_of_the_labels_nothing_is_localised(undone: float, something: bool) -> None:
     best = {"layer": 5, "undoes": 0.12}
-    little = windowed(RISING, strongest_single_layer=best, layers_to_undo=4, undone=undone)
+    little = windowed(
+        RISING, strongest_single_layer=best, smallest_window=span(1, 4, 1.0), undone=undone
+    )
     found = summary(swapping=little, gradients=technique(RISING)) | {"memorised_share": 0.8}
     words = said(interpret(found))
     assert words.startswith("Memorisation is spread") == something
-    assert ("undoes only 19% of the flipped labels" in words) == (not something)
+    assert ("undoes only 19% of the wrong labels" in words) == (not something)
     assert ("Swapping undid too little" in agreement(found)) == (not something)
 
 

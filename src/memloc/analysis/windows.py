@@ -16,11 +16,15 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
+from memloc.analysis.correlation import COVERED, SEED, Interval, interval_of
 from memloc.errors import ConfigError
 
 ENOUGH = 0.2
 """Share of the flipped labels in the layers from which on it makes sense to ask in which."""
+FEWEST_SEEDS = 3
+"""Seeds from which on they alone give an interval."""
 
 
 class Window(NamedTuple):
@@ -219,3 +223,107 @@ def centre_of_gravity(weights: np.ndarray) -> float | None:
     if not math.isfinite(total) or total <= 0:
         return None
     return float(np.sum(np.arange(1, len(weights) + 1) * weights) / total)
+
+
+def centre_terms(windows: Sequence[Window]) -> tuple[np.ndarray, np.ndarray]:
+    """What the error of each window adds to Σ i·w_i and to Σ w_i, apart from a common factor.
+
+    Sizes that miss a layer, because windows of it failed, are left out of the weights: 0.
+    """
+    n_layers = max(window.last for window in windows)
+    first, last = np.array(windows).T[..., None]
+    layers = np.arange(1, n_layers + 1)
+    inside = ((first <= layers) & (layers <= last)).astype(float)
+    sizes = (last - first)[:, 0]
+    for size in np.unique(sizes):
+        rows = sizes == size
+        times = inside[rows].sum(axis=0)
+        inside[rows] *= 1 / times if times.all() else 0.0
+    return inside @ layers, inside.sum(axis=1)
+
+
+def centre_range(windows: Sequence[Window]) -> Interval:
+    """The lowest and the highest M-CoG that these windows can give.
+
+    It is narrower than 1 to L, because large windows contain every layer. A window is taken to undo
+    at least what the windows inside it undo, and the full one to undo everything. With all windows,
+    the ends are reached if everything is in layer 1, or in layer L.
+    """
+    n_layers = max(window.last for window in windows)
+    upside_down = [Window(n_layers + 1 - last, n_layers + 1 - first) for first, last in windows]
+    return _lowest_centre(tuple(windows)), n_layers + 1 - _lowest_centre(tuple(upside_down))
+
+
+@cache
+def _lowest_centre(windows: tuple[Window, ...]) -> float:
+    """The smallest Σ a/Σ b over the windows that undo everything, where the others undo nothing.
+
+    A centre c can be undercut if some set has Σ (a − c·b) < 0. By the assumption, a set is given by
+    the smallest last layer that it takes for each first layer, which can only rise from one first
+    layer to the next: the best one follows from one running minimum per first layer.
+    """
+    n_layers = max(window.last for window in windows)
+    above, below = np.zeros((2, n_layers, n_layers + 1))  # [first − 1, last − 1], and a last 0
+    first, last = np.array(windows).T - 1
+    above[first, last], below[first, last] = centre_terms(windows)
+    # From this last layer on; the last column stands for no window at all.
+    above, below = (np.cumsum(part[:, ::-1], axis=1)[:, ::-1] for part in (above, below))
+    centre = above[0, -2] / below[0, -2]  # the full window alone
+    while True:
+        gains = above - centre * below
+        gains[0, -1] = math.inf  # the full window is in every set
+        totals = np.zeros(n_layers + 1)
+        chosen = []  # for the first layers from the top down: the best end, if it is this or later
+        for of_first in gains[::-1]:
+            totals = totals + of_first
+            later = [int(end + totals[end:].argmin()) for end in range(n_layers + 1)]
+            chosen.append(later)
+            totals = totals[later]
+        ends, end = [], 0
+        for later in chosen[::-1]:
+            end = later[end]
+            ends.append(end)
+        rows = np.arange(n_layers)
+        better = float(above[rows, ends].sum() / below[rows, ends].sum())
+        if not better < centre - 1e-12:
+            return float(centre)
+        centre = better
+
+
+def centre_interval(
+    windows: Sequence[Sequence[Window]], wrong: Sequence[np.ndarray]
+) -> Interval | None:
+    """Bootstrap interval of the mean M-CoG over seeds, from single noisy examples.
+
+    A sample draws noisy examples, the same in all seeds, and seeds. As M-CoG is a quotient of two
+    sums over windows, and errors are sums over examples, it is also one of two sums over examples.
+
+    Args:
+        windows: Of each seed.
+        wrong: For each seed, [windows, noisy examples]: whether the label as trained is lost.
+    """
+    terms = [np.array(centre_terms(of)) for of in windows]
+    sums = np.stack([of @ one for of, one in zip(terms, wrong, strict=True)], axis=1)
+    random = np.random.default_rng(SEED)
+
+    def centres(counts: np.ndarray) -> np.ndarray:
+        above, below = sums @ counts.T  # [seeds, samples]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            by_seed = above / below
+        drawn = random.integers(len(terms), size=by_seed.shape)
+        picked = np.take_along_axis(by_seed, drawn, axis=0)
+        known = np.isfinite(picked)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.where(known, picked, 0).sum(axis=0) / known.sum(axis=0))
+
+    return interval_of(centres, sums.shape[2])
+
+
+def interval_over_seeds(values: Sequence[float]) -> Interval | None:
+    """Student's interval of a mean over seeds; None for too few of them."""
+    if len(values) < FEWEST_SEEDS:
+        return None
+    outside = (1 - COVERED) / 2
+    margin = stdtrit(len(values) - 1, 1 - outside) * np.std(values, ddof=1) / math.sqrt(len(values))
+    mean = float(np.mean(values))
+    return float(mean - margin), float(mean + margin)

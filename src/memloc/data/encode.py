@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ class Encoded:
 
     rows: list[dict[str, list[int]]]
     pad_id: int
+    cut: int = 0
+    """How many examples were longer than the model may read."""
 
     def __len__(self) -> int:
         """Number of examples."""
@@ -66,7 +69,8 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
     """Tokenise the input columns of a table.
 
     Two sentences are one text with the separator between them (section 3), or, with
-    ``pair_format="native"``, go to the tokeniser as a pair.
+    ``pair_format="native"``, go to the tokeniser as a pair. Of an example that is too long, the
+    longest of its parts is cut, at its end.
 
     Raises:
         DataError: If the tokeniser makes nothing of a text.
@@ -75,17 +79,21 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
     if table.empty:
         return Encoded([], codec.pad_id)
     columns = input_columns(table)
-    if pair_format == "native" and columns == ["text", "text_pair"]:
-        inputs = [table["text"].tolist(), table["text_pair"].tolist()]
+    joint = f" {codec.separator} "
+    parts = list(table[columns].itertuples(index=False, name=None))
+    if joins_parts(table, pair_format):
+        inputs = [[joint.join(texts) for texts in parts]]
     else:
-        joint = f" {codec.separator} "
-        inputs = [[joint.join(texts) for texts in table[columns].itertuples(index=False)]]
-    encoding = codec.tokenizer(*inputs, truncation=True, max_length=codec.max_tokens, padding=False)
-    names = [name for name in encoding if name in ("input_ids", "attention_mask", "token_type_ids")]
-    rows = [
-        dict(zip(names, values, strict=True))
-        for values in zip(*(encoding[name] for name in names), strict=True)
-    ]
+        inputs = [table[column].tolist() for column in columns]
+    rows = _rows(codec.tokenizer(*inputs, truncation=True, max_length=codec.max_tokens))
+    # Those that fill the limit may be longer than it.
+    full = [i for i, row in enumerate(rows) if len(row["input_ids"]) >= codec.max_tokens]
+    cut = 0
+    for index, whole in zip(full, _whole(codec, inputs, full), strict=True):
+        if len(whole["input_ids"]) > codec.max_tokens:
+            cut += 1
+            if len(inputs) < len(columns):
+                rows[index] = _cut_longest(whole, parts[index], joint, codec) or rows[index]
     for index, row in enumerate(rows):
         row.setdefault("attention_mask", [1] * len(row["input_ids"]))
         if not row["input_ids"]:
@@ -98,7 +106,83 @@ def encode(table: pd.DataFrame, codec: TextCodec, pair_format: PairFormat = "joi
                 f"the tokeniser gives token {max(row['input_ids'])} but the model knows only "
                 f"{codec.vocabulary} (example {index}); use the tokeniser it was trained with"
             )
-    return Encoded(rows, codec.pad_id)
+    return Encoded(rows, codec.pad_id, cut)
+
+
+def joins_parts(table: pd.DataFrame, pair_format: PairFormat) -> bool:
+    """Whether examples have several parts that become one text, with separators between them."""
+    columns = input_columns(table)
+    as_pair = pair_format == "native" and columns == ["text", "text_pair"]
+    return len(columns) > 1 and not as_pair
+
+
+def _rows(encoding: Any) -> list[dict[str, list[int]]]:
+    known = ("input_ids", "attention_mask", "token_type_ids", "offset_mapping")
+    names = [name for name in encoding if name in known]
+    return [
+        dict(zip(names, values, strict=True))
+        for values in zip(*(encoding[name] for name in names), strict=True)
+    ]
+
+
+def _whole(
+    codec: TextCodec, inputs: Sequence[Sequence[str]], chosen: Sequence[int]
+) -> list[dict[str, list[int]]]:
+    """Some examples at their full length, with the characters that tokens stand for, if known."""
+    if not chosen:
+        return []
+    texts = [[column[index] for index in chosen] for column in inputs]
+    offsets = len(texts) == 1 and codec.tokenizer.is_fast
+    return _rows(codec.tokenizer(*texts, verbose=False, return_offsets_mapping=offsets))
+
+
+def _cut_longest(
+    whole: dict[str, list[int]], parts: Sequence[str], joint: str, codec: TextCodec
+) -> dict[str, list[int]] | None:
+    """An example of several parts without the end of the longest; None if nothing would be left."""
+    limit = codec.max_tokens
+    if "offset_mapping" not in whole:  # tokenisers in Python do not tell
+        low, high = len(parts), sum(map(len, parts))
+        while low < high:  # the most characters with which it fits
+            middle = (low + high + 1) // 2
+            fits = len(_of_characters(parts, middle, joint, codec)["input_ids"]) <= limit
+            low, high = (middle, high) if fits else (low, middle - 1)
+        found = _of_characters(parts, low, joint, codec)
+        return found if len(found["input_ids"]) <= limit else None
+    offsets: Any = whole.pop("offset_mapping")
+    ends = np.cumsum([len(part) + len(joint) for part in parts]) - len(joint)
+    starts = ends - [len(part) for part in parts]
+    first, last = np.array(offsets).T[..., None]
+    inside = (first < last) & (starts < last) & (last <= ends)  # [tokens, parts]; no separators
+    counts = inside.sum(axis=0)
+    room = limit - int((~inside.any(axis=1)).sum())
+    if room < len(parts):
+        return None
+    kept = inside & (np.cumsum(inside, axis=0) <= longest_first(counts.tolist(), room))
+    stays = kept.any(axis=1) | ~inside.any(axis=1)
+    return {name: np.array(values)[stays].tolist() for name, values in whole.items()}
+
+
+def _of_characters(
+    parts: Sequence[str], room: int, joint: str, codec: TextCodec
+) -> dict[str, list[int]]:
+    lengths = longest_first([len(part) for part in parts], room)
+    text = joint.join(part[:length] for part, length in zip(parts, lengths, strict=True))
+    return _rows(codec.tokenizer([text], verbose=False))[0]
+
+
+def longest_first(lengths: Sequence[int], room: int) -> list[int]:
+    """How much of each part is kept, if all have so much room: the longest is shortened first."""
+
+    def up_to(most: int) -> list[int]:
+        return [min(length, most) for length in lengths]
+
+    level = bisect(range(max(lengths) + 1), room, key=lambda most: sum(up_to(most))) - 1
+    kept = up_to(level)
+    longer = [part for part, length in enumerate(lengths) if length > level]
+    for part in longer[: room - sum(kept)]:
+        kept[part] += 1
+    return kept
 
 
 def evaluation_batches(encoded: Encoded, size: int) -> Iterator[np.ndarray]:

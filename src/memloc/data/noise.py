@@ -185,4 +185,4 @@ def known_noise(task: Task) -> Task:
             f"every label of {task.name!r} differs from its original label in the {len(noisy)} "
             "training examples; clean ones are needed too, so check the column of original labels"
         )
-    return task.with_train(task.train.assign(noisy=noisy))
+    return replace(task.with_train(task.train.assign(noisy=noisy)), noise="wrong")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pandas as pd
 
 from memloc.config import Data
 
+Noise = Literal["flipped", "wrong", "suspected"]
 INPUT_COLUMNS = ("word", "text", "text_pair")
 """Columns that make up the input, in the order in which they are joined."""
 
@@ -25,7 +27,8 @@ class Task:
     Both tables have one row per example: `example` (int64, the row in the source, from 0), `text`,
     optionally `text_pair` and `word` (strings), `label` (int64, index into `labels`). Once noise is
     known or made, the training table also has `original_label` (int64) and `noisy` (bool).
-    `binarised` if there were more classes, and only two were kept.
+    `binarised` if there were more classes, and only two were kept. `noise` is what noisy labels
+    are: flipped by memloc, known to be wrong, or only suspected of it.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Task:
     train: pd.DataFrame
     validation: pd.DataFrame
     binarised: bool = False
+    noise: Noise = "flipped"
 
     def with_train(self, train: pd.DataFrame) -> Task:
         """The same task with another training table (rows renumbered, `example` kept)."""

@@ -97,11 +97,13 @@ def collect(
     parts, costs = TableParts(experiment), []
     control, seen = experiment == "control", set()
 
-    def count(front: dict[str, Any], job: str, spent: Mapping[str, Any], epoch: Any = None) -> None:
+    def count(
+        front: dict[str, Any], job: str, spent: Mapping[str, Any], outcome: Mapping[str, Any]
+    ) -> None:
         row = {"job": job, "seconds": spent.get("seconds")}
         if not control:
-            more = ("peak_memory_bytes", "block_passes")
-            row |= {"memorised_epoch": epoch, **{key: spent.get(key) for key in more}}
+            row |= {key: outcome.get(key) for key in ("memorised_epoch", "cut_share")}
+            row |= {key: spent.get(key) for key in ("peak_memory_bytes", "block_passes")}
         costs.append((front, row))
 
     for cell in plan.cells:
@@ -112,28 +114,27 @@ def collect(
             seen.add(job.key)
             artefact = store.open(*job.artefact)
             front = {**cell.front, "seed": job.identity.get("seed", cell.seed)}
-            epoch = None
+            outcome: dict[str, Any] = {}
             if name in cell.trainings:
                 if control and name == "frozen":  # shared by all cells of a task
                     front["hidden"] = ""
                 outcome = artefact.json("outcome.json")
-                epoch = outcome["memorised_epoch"]
                 parts.add("history", artefact.table("history.parquet"), **front, state=name)
                 if control:
                     parts.add("trainings", pd.DataFrame([outcome]), **front, state=name)
                     parts.add("attempts", artefact.table("attempts.parquet"), **front, state=name)
             elif job.kind != "states":
                 parts.add_result(artefact, **front)
-            count(front, name, artefact.manifest["costs"], epoch)
+            count(front, name, artefact.manifest["costs"], outcome)
     beside = {job.key for job in plan.of_checkpoints}
     for cell in plan.cells:
         looking = [j for at in cell.checkpoints.values() for j in (*at.parts, *at.results.values())]
         spent = _spent(store, [job for job in looking if job.key in beside])
         if spent:
-            count({"seed": cell.seed}, "checkpoints", spent)
+            count({"seed": cell.seed}, "checkpoints", spent, {})
     spent = _spent(store, plan.splits)
     if spent:
-        count({"seed": SPLIT_SEED}, "generalisation", spent)
+        count({"seed": SPLIT_SEED}, "generalisation", spent, {})
     if task is not None:
         parts.add_texts(task.train, task.labels)
     if costs:

@@ -302,7 +302,13 @@ def train(job: Job, store: Store, report: Report) -> Output:
     return Output(
         tables={"history": trained.history},
         tensors=_weights(trained, state),
-        values={"outcome": {"memorised_epoch": trained.memorised_epoch, "steps": trained.steps}},
+        values={
+            "outcome": {
+                "memorised_epoch": trained.memorised_epoch,
+                "steps": trained.steps,
+                "cut_share": sets[0].cut / len(sets[0]),
+            }
+        },
         costs=costs,
     )
 
@@ -332,13 +338,16 @@ def control(job: Job, store: Store, report: Report) -> Output:
     auxiliary_rate = config.auxiliary_rate or training.learning_rate / 2
     resume = resume_point(job, store)
     auxiliary_accuracy: dict[float, float] = {}
+    cut_share = 0.0
 
     def attempt(rate: float) -> Trained:
+        nonlocal cut_share
         done = len(auxiliary_accuracy)
         classifier, donor = load(job, task, seed), load(job, other, seed + 1)
         train_set, validation = (
             encoded_for(job, classifier, table) for table in (task.train, task.validation)
         )
+        cut_share = train_set.cut / len(train_set)
         learner = hidden_task(classifier.blocks, train_set, validation, layers)
         inputs = encoded_for(job, classifier, other.train)
         auxiliary = AuxiliaryTask(classifier.blocks, donor.blocks, inputs)
@@ -380,6 +389,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
                 "accuracy": chosen.accuracy,
                 "learned": chosen.accuracy > config.learned_at,
                 "auxiliary_accuracy": auxiliary_accuracy[chosen.learning_rate],
+                "cut_share": cut_share,
             }
         },
         costs={"peak_memory_bytes": peak_memory()},

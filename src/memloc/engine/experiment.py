@@ -19,6 +19,7 @@ import pandas as pd
 from memloc import tables
 from memloc.analysis.windows import chosen_windows
 from memloc.config import ControlRun, Data, Engine, Localisation, Model, Run, Training, Windows
+from memloc.data.encode import joins_parts
 from memloc.data.load import load_task
 from memloc.data.task import Task
 from memloc.engine.collect import collect
@@ -114,7 +115,13 @@ class InputCache:
         return pass_flops(self.facts(model), self._lengths[key])
 
     def planner(
-        self, model: Model, data: Data, training: Training, windows: Windows, label: str = ""
+        self,
+        model: Model,
+        data: Data,
+        training: Training,
+        windows: Windows,
+        label: str = "",
+        auxiliary: Data | None = None,
     ) -> Planner:
         """Makes the jobs on a data set and a model; `label` is added to their titles.
 
@@ -123,6 +130,7 @@ class InputCache:
         """
         n_layers = int(self.facts(model)["layers"])
         chosen_windows(n_layers, windows.sizes)
+        read = [self.task(one).train for one in (data, auxiliary) if one is not None]
         return Planner(
             self.data(data),
             model,
@@ -133,6 +141,7 @@ class InputCache:
             self.where,
             label=label,
             pass_cost=self.pass_cost(model, data, training.max_tokens),
+            joined=any(joins_parts(table, model.pair_format) for table in read),
         )
 
 
@@ -335,9 +344,10 @@ def prepare(config: Run, inputs: InputCache, label: str = "") -> Experiment:
 
 
 def describe(task: Task) -> dict[str, Any]:
-    """Classes and numbers of examples, as JSON data."""
+    """Classes, numbers of examples and what noisy labels are, as JSON data."""
     return {
         "classes": list(task.labels),
         "examples": len(task.train),
         "noisy_examples": int(task.train["noisy"].sum()),
+        "noise": task.noise,
     }

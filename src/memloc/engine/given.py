@@ -13,9 +13,9 @@ from torch import nn
 
 from memloc.analysis.windows import chosen_windows
 from memloc.config import Columns, Dtype, Localisation, Model, PairFormat
-from memloc.data.encode import encode
+from memloc.data.encode import Encoded, encode, joins_parts
 from memloc.data.files import labelled_examples, read_table
-from memloc.data.task import Task
+from memloc.data.task import Noise, Task
 from memloc.engine.experiment import Experiment, Findings, InputCache, describe
 from memloc.engine.job import write_task
 from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner
@@ -58,6 +58,7 @@ class Given:
         n_layers: Of each model.
         architecture: Their class.
         memorised: Noisy examples that the memorised model answers with the label it was trained on.
+        cut_share: Share of the examples that are longer than the model may read.
         there: What techniques ask about models and examples.
         unit_problem: See `BlockModel`.
     """
@@ -67,6 +68,7 @@ class Given:
     n_layers: int
     architecture: str
     memorised: int
+    cut_share: float
     there: Circumstances
     unit_problem: str | None
 
@@ -80,6 +82,7 @@ class Given:
             "memorised_examples": self.memorised,
             "memorised_share": self.memorised / about["noisy_examples"],
             "near_ceiling_known": "near_ceiling" in self.roles,
+            "cut_share": self.cut_share,
         }
 
 
@@ -109,7 +112,9 @@ def examine(
     first = open_model("memorised", None)
     labels = tuple(class_names(first.blocks))
     examples = number_labels(examples, first.blocks, data)
-    noisy = encode(examples[examples["noisy"]], first.codec, pair_format)
+    encoded = encode(examples, first.codec, pair_format)
+    rows = [encoded.rows[row] for row in np.flatnonzero(examples["noisy"])]
+    noisy = Encoded(rows, encoded.pad_id)
     answers = predict_logits(first.blocks, noisy, dtype).argmax(axis=1)
     memorised = int((answers == examples.loc[examples["noisy"], "label"].to_numpy()).sum())
     facts, vocabulary = comparable(first.blocks), first.codec.tokenizer.get_vocab()
@@ -136,12 +141,14 @@ def examine(
             column = pd.Series([None] * len(examples), dtype=object)
             column[examples["noisy"].to_numpy()] = [labels[answer] for answer in instead]
             examples = examples.assign(original_answer=column)
+    noise: Noise = "wrong" if "original_label" in examples.columns else "suspected"
     return Given(
-        Task(Path(data).stem, "own", labels, examples, examples.iloc[:0]),
+        Task(Path(data).stem, "own", labels, examples, examples.iloc[:0], noise=noise),
         frozenset(names),
         int(facts["number of layers"]),
         str(facts["architecture"]),
         memorised,
+        encoded.cut / len(encoded),
         Circumstances(examples, pooling, precisions, adapters),
         unit_problem,
     )
@@ -355,6 +362,7 @@ def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experi
         inputs.where,
         {"near_ceiling": sources["memorised"], **sources},
         label,
+        joined=joins_parts(examples, config.model.pair_format),
     )
     trainings = {}
     if any("frozen" in technique.needed for technique in techniques):

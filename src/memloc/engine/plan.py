@@ -35,6 +35,8 @@ STATES_REVISION = 1
 MODEL_REVISION = 4
 SPLIT_REVISION = 1
 CONTROL_REVISION = 1
+PARTS_REVISION = 1
+"""Part of the key of all that reads examples of several parts in one text: how they are cut."""
 SPLIT_SEED = 1
 """Decides the halves; the same for all models, so that their scores are of the same examples."""
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
@@ -150,6 +152,7 @@ class Planner:
         given: Fine-tuned models that need no training, by role.
         label: Added to the titles of jobs and groups, where there are many plans at once.
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
+        joined: Whether examples have several parts in one text, of which the longest is cut first.
     """
 
     data: Artefact
@@ -162,6 +165,7 @@ class Planner:
     given: dict[str, ModelSource] = field(default_factory=dict)
     label: str = ""
     pass_cost: float = 1.0
+    joined: bool = False
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
@@ -343,6 +347,8 @@ class Planner:
             "fingerprint": self.source.fingerprint,
             "blocks": self.model.blocks,
             "pair_format": self.model.pair_format,
+            # Results of single texts, which are cut as ever, keep their keys.
+            **({"parts": PARTS_REVISION} if self.joined else {}),
         }
 
     @cached_property

@@ -32,7 +32,7 @@ from memloc.errors import MISSING as UNKNOWN
 from memloc.errors import MemlocError
 from memloc.models.names import known_training
 from memloc.results.folders import RunFolder, damaged, unit_of
-from memloc.results.narrative import acting, facts, lead_technique
+from memloc.results.narrative import acting, facts, lead_technique, noisy_labels
 from memloc.results.summary import (
     summarise_checkpoints,
     summarise_explanation,
@@ -118,7 +118,7 @@ def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
     undone = _undone(run, tables, noisy)
     data = {**_facts(run), "views": []}
     for view in views:
-        single = _view(run, tables, view)
+        single = _view(run, tables, view, whole=view is views[0])
         if len(noisy):
             single["ways"] = _ways(run, view.of(tables), noisy)
             single["undone"] = {
@@ -138,6 +138,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
     summary = run.summary
     words = [
         summary.get("interpretation"),
+        *(summary.get("findings") or []),
         (summary.get("agreement") or {}).get("words"),
         *((summary.get("explanation") or {}).get("words") or []),
     ]
@@ -151,19 +152,23 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "classes": summary.get("classes") or [],
         "n_examples": summary.get("examples"),
         "n_noisy": summary.get("noisy_examples"),
+        "noisy_labels": noisy_labels(summary),
         "words": [sentence for sentence in words if sentence],
         "caveats": [*(summary.get("caveats") or []), *(summary.get("failures") or [])],
         "figures": key_figures(summary),
     }
 
 
-def _view(run: RunFolder, tables: Tables, view: View) -> dict[str, Any]:
-    """The charts of a view."""
+def _view(run: RunFolder, tables: Tables, view: View, whole: bool) -> dict[str, Any]:
+    """The charts of a view; `whole` if it is the one of all seeds."""
     own = view.of(tables)
     data: dict[str, Any] = {"key": view.key, "label": view.label, "curves": _curves(tables, view)}
     if "layers" in own:
         parts = {name: own[name] for name in TABLES[:3] if name in own}
         found = summarise_techniques(parts)
+        for name, one in found.items():  # it comes from single answers, which are not read here
+            known = run.summary["techniques"].get(name, {}) if whole else {}
+            one["m_cog_interval"] = known.get("m_cog_interval")
         data["techniques"] = [
             {"name": name, **{k: v for k, v in one.items() if k.startswith(("m_cog", "layer_"))}}
             for name, one in found.items()
@@ -194,6 +199,8 @@ def _map(name: str, found: dict[str, Any], tables: Tables) -> dict[str, Any]:
         "undone": found["undone"],
         "own_error": found["full_error"] - found["undone"],
         "own_clean_error": clean,
+        "clean_error": found["clean_error"],
+        "full_clean_error": found["full_clean_error"],
         "windows": errors.to_numpy(dtype=object).tolist(),
     }
 
@@ -404,8 +411,8 @@ def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
         (
             "memorised",
             percent(summary.get("memorised_share")),
-            f"Share of the {summary.get('noisy_examples')} flipped labels that the fine-tuned "
-            "model gives. Near 100%: it has learned them by heart.",
+            f"Share of the {summary.get('noisy_examples')} {noisy_labels(summary)} that the "
+            "fine-tuned model gives. Near 100%: it has learned them by heart.",
         ),
         (
             "validation accuracy",
@@ -423,7 +430,7 @@ def key_figures(summary: dict[str, Any]) -> list[dict[str, str]]:
         (
             "crossing",
             None if crossing is None else f"layer {crossing:.1f}".removesuffix(".0"),
-            "The layer after which flipped examples are on average nearer to their new class than "
+            "The layer after which noisy examples are on average nearer to their new class than "
             "to their old one.",
         ),
     ]
@@ -439,15 +446,15 @@ def _localisation(summary: dict[str, Any]) -> list[tuple[str, str | None, str]]:
     does = acting(name, summary["techniques"][name])
     meanings = {
         "centre of gravity": f"M-CoG by {name}: the mean layer, weighted by how much it matters. "
-        f"{(summary['layers'] + 1) / 2:g} would be the middle; lower means that lower layers "
-        "matter more.",
+        f"{(summary['layers'] + 1) / 2:g} would be the middle. Beside it, the range in which it "
+        "can lie: windows of many layers contain every layer.",
         "strongest single layer": f"What {does} this layer alone undoes, of all that {does} every "
         "layer undoes.",
-        "layers to undo 95%": "The smallest number of adjacent layers that undoes nearly all that "
+        "smallest window for 95%": "The fewest adjacent layers that undo nearly all that "
         f"{does} every layer undoes.",
         "examples one layer undoes": "Share of the memorised examples that a single layer undoes.",
-        "undone by all layers": f"Share of the flipped labels that {does} every layer undoes; "
-        "other shares are relative to it.",
+        "undone by all layers": f"Share of the {noisy_labels(summary)} that {does} every layer "
+        "undoes; other shares are relative to it.",
         "clean labels lost": f"Mean share of clean examples that {name} breaks. Near 0%: what it "
         "undoes is memorisation, not knowledge of the task.",
         "clean labels wrong": f"Mean share of clean examples that are wrong after {name}, those "

@@ -13,7 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from memloc.models.names import SWAPPED_HALVES
-from memloc.results.narrative import facts, part_of, undone_by_all
+from memloc.results.narrative import (
+    facts,
+    layers_named,
+    noisy_labels,
+    part_of,
+    undone_by_all,
+)
 from memloc.techniques import at_checkpoints
 from memloc.text import counted, duration, percent
 
@@ -26,10 +32,10 @@ MOST_CELLS = 14
 MOST_COLUMNS = 12
 MOST_ROWS = 12
 EVENTS = {
-    "crossing": "crossing: flipped examples nearer to the new class",
-    "initiation": "classification initiation: classes apart",
-    "mem_gen": "mem≫gen: probes find the flipped label better",
-    "f1_90": "90% F1: probes nearly as good as they get",
+    "crossing": "crossing: nearer to the new class",
+    "initiation": "initiation: classes apart for good",
+    "mem_gen": "mem≫gen: probes find the new label",
+    "f1_90": "90% F1: probes nearly at their best",
 }
 # Dark to light, ordered in lightness, so that it also works for the colour-blind.
 RAMP = ("#20204a", "#3b2f7d", "#6d3f92", "#a34f8e", "#d4667b", "#f28f6b", "#fbc87a")
@@ -80,22 +86,21 @@ def bar(share: float, width: int) -> Text:
 
 
 ACCURACIES = {
-    "fine-tuned on flipped labels": ("noisy_accuracy", "clean_accuracy", "validation_accuracy"),
+    "fine-tuned on {}": ("noisy_accuracy", "clean_accuracy", "validation_accuracy"),
     "on original labels": ("", "original_accuracy", "original_validation_accuracy"),
-    "on flipped labels, head only": ("frozen_noisy_accuracy", "", ""),
+    "on {}, head only": ("frozen_noisy_accuracy", "", ""),
 }
-"""Of the trained models: on flipped labels, on clean ones, and in validation."""
+"""Of the trained models: on noisy labels, on clean ones, and in validation."""
 
 
 def show_result(summary: dict[str, Any], console: Console) -> None:
     """Print everything `memloc run` or `memloc localise` has to say."""
     training = summary.get("training")
     title = f"{summary['model']} ({counted(summary['layers'], 'layer')})"
-    found = f"{summary['noisy_examples']} with a flipped label"
+    noisy = noisy_labels(summary)
+    found = f"{summary['noisy_examples']} with {noisy}"
     if training is None:
-        found = (
-            f"{summary['noisy_examples']} noisy, {summary['memorised_examples']} of them memorised"
-        )
+        found += f", {summary['memorised_examples']} of them memorised"
     else:
         title += f" on {summary['task']}"
     console.print()
@@ -106,9 +111,10 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
     if training is not None:
         known = {key: f"{one:.3f}" for key, one in training.items() if isinstance(one, float)}
         rows = [
-            (model, *(known.get(key, "") for key in keys)) for model, keys in ACCURACIES.items()
+            (model.format(noisy), *(known.get(key, "") for key in keys))
+            for model, keys in ACCURACIES.items()
         ]
-        heads = ("accuracy", "flipped labels", "clean labels", "validation")
+        heads = ("accuracy", noisy, "clean labels", "validation")
         console.print(section("Did it memorise, did it generalise?"))
         console.print(indented(columns(heads, rows)))
     _show_techniques(summary, console)
@@ -119,12 +125,15 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
     if any(result["m_cog"] is not None for result in techniques.values()):
         console.print(section("Where? Layer weights by technique"))
         console.print(indented(profiles(techniques)))
+        words = "95%: interval; range: where M-CoG can lie, as large windows contain every layer"
+        console.print(f"  {words}", style="dim", highlight=False)
     windowed = {n: r for n, r in techniques.items() if undone_by_all(r)}
     for name, result in windowed.items():
         what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
-        undone = "% of what all layers undo" if part_of(result) else "% of memorisation undone"
-        console.print(section(f"{what}: {undone}, by window size and layer"))
+        console.print(section(f"{what}: % of memorisation undone, by window size and layer"))
         console.print(indented(heat_map(result["undone_by_size_and_layer"])))
+        whole = f"100% = {undone_by_all(result):.0%} of the {noisy_labels(summary)}"
+        console.print(f"  {whole}, which all layers undo", style="dim", highlight=False)
     if windowed:
         console.print(indented(_facts(windowed, summary), top=1))
     show_explanation(summary, console)
@@ -136,8 +145,8 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
             console.print(_example_line(example))
     console.print()
     over_time = (summary.get("over_time") or {}).get("words", [])
-    sentences = (summary["agreement"]["words"], *summary["explanation"]["words"], *over_time)
-    _show_conclusion(summary, sentences, console)
+    found = (summary["agreement"]["words"], *summary["explanation"]["words"], *over_time)
+    _show_conclusion(summary, (*summary["findings"], *found), console)
 
 
 def _show_conclusion(summary: dict[str, Any], sentences: Iterable[str], console: Console) -> None:
@@ -150,11 +159,11 @@ def _show_conclusion(summary: dict[str, Any], sentences: Iterable[str], console:
 
 
 def _example_line(example: dict[str, Any]) -> Text:
-    first, last = example["first_layer"], example["last_layer"]
-    window = f"layer {first}" if first == last else f"layers {first}-{last}"
-    before = example["original_label"]
-    labels = example["label"] if before is None else f"{example['label']} (was {before})"
-    line = Text.assemble(f"  {window:<12} {labels}: ", (" ".join(example["text"].split()), "dim"))
+    correct = example["original_label"]
+    labels = example["label"] if correct is None else f"{example['label']} (correct: {correct})"
+    line = Text.assemble(
+        f"  {layers_named(example):<12} {labels}: ", (" ".join(example["text"].split()), "dim")
+    )
     line.truncate(WIDTH - 1, overflow="ellipsis")
     return line
 
@@ -244,7 +253,14 @@ def _profiles(techniques: dict[str, dict[str, Any]]) -> Table:
         deviation = "" if spread is None else f" ± {spread:.2f}"
         centres.append(Text(decimal(result["m_cog"], 2) + deviation, style="bold"))
     table.add_row("M-CoG", *centres)
+    for title, name in (("95%", "m_cog_interval"), ("range", "m_cog_range")):
+        ends = (result.get(name) if result["m_cog"] is not None else None for result in results)
+        table.add_row(title, *("-" if one is None else "–".join(_short(one)) for one in ends))
     return table
+
+
+def _short(numbers: Iterable[float]) -> list[str]:
+    return [decimal(number, 2).removesuffix(".00") for number in numbers]
 
 
 def _weight(weights: list[float], layer: int, width: int) -> Text:
@@ -258,26 +274,36 @@ def show_explanation(summary: dict[str, Any], console: Console) -> None:
     """Print what the explanations found, if there are any."""
     found = summary["explanation"]
     if "centroids" in found:
-        console.print(section("How? Flipped examples between their two classes, by layer"))
+        console.print(section("How? Noisy examples between their two classes, by layer"))
         console.print(indented(_positions(found["centroids"])))
     if "events" in found:
         events = {name: one for name, one in found["events"]["memorised"].items() if name in EVENTS}
-        rows = [(EVENTS[name], _event(events[name])) for name in EVENTS if name in events]
+        overlaps = {"crossing": found.get("overlapping_crossings", {}).get("memorised", 0)}
+        rows = [
+            (EVENTS[name], _event(events[name], overlaps.get(name, 0)))
+            for name in EVENTS
+            if name in events
+        ]
         console.print(indented(columns(("", ""), rows), top=1))
     if "examples" in found:
         console.print(indented(_crossings(found["examples"]), top=1))
 
 
-def _event(found: dict[str, Any]) -> str:
-    """The layer of an event; missing ones say so."""
+def _event(found: dict[str, Any], overlapping: int) -> str:
+    """The layer of an event; missing ones say so, and those where classes still overlap."""
     if found["layer"] is None:
         return "missing"
-    note = f" ({found['missing']} missing)" if found["missing"] else ""
+    seeds = len(found["per_seed"])
+    notes = [f"{found['missing']} missing"] if found["missing"] else []
+    if overlapping:
+        some = f"overlap in {overlapping} of {seeds}"
+        notes.append("classes still overlap" if overlapping == seeds else some)
+    note = f" ({', '.join(notes)})" if notes else ""
     return f"layer {found['layer']:.1f}".removesuffix(".0") + note
 
 
 def _positions(centroids: dict[str, Any]) -> Table:
-    """Per layer: where flipped examples are, between the new class (0) and the old one (1)."""
+    """Per layer: where noisy examples are, between the new class (0) and the old one (1)."""
     own = centroids["memorised"]
     swapped = {
         model: model.removesuffix("_swapped") for model in SWAPPED_HALVES if model in centroids
@@ -290,7 +316,7 @@ def _positions(centroids: dict[str, Any]) -> Table:
         ]
         others = (decimal(centroids[model]["noisy"]["mean"][layer], 2) for model in swapped)
         rows.append((str(layer + 1), bar(mean or 0, 14), decimal(mean, 2), *classes, *others))
-    heads = ("\nlayer", "\nflipped", "\nmean", "new class\nmid 75%", "old class\nmid 75%")
+    heads = ("\nlayer", "\nnoisy", "\nmean", "new class\nmid 75%", "old class\nmid 75%")
     return columns((*heads, *(f"swapped:\n{name}" for name in swapped.values())), rows, 2, (1,))
 
 
@@ -314,7 +340,7 @@ def show_over_time(summary: dict[str, Any], console: Console) -> None:
     if not found:
         return
     epochs = found["epochs"]
-    heads = ("\nepoch", "flipped\nlabels", "in the\nlayers", "clean\nlabels", "valida-\ntion")
+    heads = ("\nepoch", "noisy\nlabels", "in the\nlayers", "clean\nlabels", "valida-\ntion")
     centres = (*(f"M-CoG\n{name}" for name in at_checkpoints()), "crossing\n(layer)")
     rows = []
     # Of many, evenly spread ones with the first and the last.
@@ -354,14 +380,14 @@ def show_generalisation(summary: dict[str, Any], console: Console) -> None:
         (title, *(decimal(means[kind][name]) for kind in ("noisy", "clean")))
         for name, title in seen.items()
     ]
-    heads = ("probability of the label", "flipped labels", "clean labels")
+    heads = ("probability of the label", noisy_labels(summary), "clean labels")
     console.print(indented(columns(heads, rows)))
     rows = [
         (title, *(decimal(detection[name][key]) for key in ("roc_auc", "average_precision")))
         for name, title in finders.items()
     ]
     rows.append(("guessing", decimal(0.5), decimal(found["share_noisy"])))
-    heads = ("finding the flipped labels by", "ROC-AUC", "average precision")
+    heads = (f"finding the {noisy_labels(summary)} by", "ROC-AUC", "average precision")
     console.print(indented(columns(heads, rows), top=1))
     score, error = decimal(found["score"]), decimal(found["standard_error"])
     console.print(f"  generalisation score {score} ± {error}", highlight=False)

@@ -28,7 +28,7 @@ from memloc.results.folders import (
     unit_of,
 )
 from memloc.results.groups import Group, Name, group_runs, other_differences, twins_of
-from memloc.tables import ACCURACY, MEMORISED, NEARLY_ALL
+from memloc.tables import ACCURACY, CUT, MEMORISED, NEARLY_ALL
 from memloc.techniques import all_tables, classes
 from memloc.text import counted
 
@@ -157,7 +157,10 @@ class Grid:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """folder, seeds, memorised_share, seconds, generalisation_score, `VALIDATION_SCORES`."""
+        """folder, seeds, and of each the numbers.
+
+        These are memorised_share, cut_share, seconds, generalisation_score, `VALIDATION_SCORES`.
+        """
         costs = read_tables(self.group.runs, "costs", ["seconds"])
         seconds = {run: rows["seconds"].sum() for run, rows in costs.groupby("run")}
         rows = []
@@ -170,6 +173,7 @@ class Grid:
                     "folder": run.path.name,
                     "seeds": run.n_seeds,
                     "memorised_share": run.summary.get("memorised_share"),
+                    "cut_share": run.summary.get("cut_share"),
                     "seconds": seconds.get(index),
                     "generalisation_score": scores.get("generalisation_score"),
                     **{
@@ -287,6 +291,10 @@ class Grid:
         if len(weak):
             names = ", ".join(weak["task"] + " " + weak["model"])
             notes.append(f"Less than {MEMORISED:.0%} of the noisy labels were memorised: {names}.")
+        cut = self.runs[self.runs["cut_share"] > CUT]
+        if len(cut):
+            names = ", ".join(cut["task"] + " " + cut["model"])
+            notes.append(f"More than {CUT:.0%} of the examples were too long and cut: {names}.")
         return tuple(notes)
 
     def _notes_on_groups(self) -> list[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 
-from memloc.analysis.correlation import FEWEST, agreeing_group
+from memloc.analysis.correlation import agreeing_group, more_than_chance
 from memloc.analysis.over_time import MOVED
-from memloc.analysis.windows import ENOUGH, lost
+from memloc.analysis.windows import ENOUGH, FEWEST_SEEDS, lost
 from memloc.config import PARTS
-from memloc.tables import MEMORISED
+from memloc.tables import CUT, MEMORISED, NEARLY_ALL
 from memloc.techniques import installed
 from memloc.text import listed, percent
 
@@ -22,9 +24,6 @@ NEARLY_ALWAYS = 0.9
 HOW_OFTEN = ("nearly always", "more often than chance", "no more often than chance")
 FEW = 20
 """Fewer noisy examples than this make coarse numbers."""
-
-BALANCED = 0.01
-"""A centre of gravity this near to the middle, as a share of the depth, leans to neither side."""
 
 
 def lead_technique(summary: dict[str, Any]) -> str:
@@ -46,6 +45,12 @@ def acting(name: str, result: dict[str, Any]) -> str:
     return f"{name} the {part} of" if part else name
 
 
+def noisy_labels(summary: dict[str, Any]) -> str:
+    """What to call noisy labels: those that memloc did not flip are not called flipped."""
+    otherwise = "flipped" if summary.get("training") else "wrong"  # of results without that entry
+    return f"{summary.get('noise') or otherwise} labels"
+
+
 def undone_by_all(result: dict[str, Any]) -> float | None:
     """Share of the noisy labels that changing all layers takes away; None if nobody tried.
 
@@ -54,11 +59,16 @@ def undone_by_all(result: dict[str, Any]) -> float | None:
     return max(0.0, float(result["undone"])) if "undone" in result else None
 
 
-def clean_lost(summary: dict[str, Any], result: dict[str, Any]) -> float | None:
-    """Share of clean labels that θ_M gives and windows lose, on average; None if not known."""
+def clean_lost(
+    summary: dict[str, Any], result: dict[str, Any], error: str = "clean_error"
+) -> float | None:
+    """Share of clean labels that θ_M gives and windows lose; None if not known.
+
+    On average, or the full one alone with `error="full_clean_error"`.
+    """
     accuracy = (summary.get("training") or summary).get("clean_accuracy")
-    error = result.get("clean_error")
-    return None if accuracy is None or error is None else max(0.0, lost(error, accuracy))
+    wrong = result.get(error)
+    return None if accuracy is None or wrong is None else max(0.0, lost(wrong, accuracy))
 
 
 def found_something(summary: dict[str, Any], result: dict[str, Any]) -> bool:
@@ -72,54 +82,142 @@ def of_all(share: float) -> str:
     return f"{min(1.0, max(0.0, share)):.0%}"
 
 
+def layers_named(window: dict[str, Any]) -> str:
+    """`layer 3` or `layers 1-3`."""
+    first, last = window["first_layer"], window["last_layer"]
+    return f"layer {first}" if first == last else f"layers {first}-{last}"
+
+
+def possible(result: dict[str, Any]) -> str:
+    """The range in which the centre of gravity can lie: `1–6`, or `2.54–4.46`."""
+    ends = result.get("m_cog_range") or (1, result["layers"])
+    return "–".join(f"{end:.2f}".removesuffix(".00") for end in ends)
+
+
 def facts(summary: dict[str, Any], name: str) -> dict[str, str | None]:
     """What a technique found, by title, as it is printed; None if it is not known."""
-    result, layers = summary["techniques"][name], summary["layers"]
+    result = summary["techniques"][name]
     known = result if found_something(summary, result) else {}
-    centre, needed = known.get("m_cog"), known.get("layers_to_undo")
+    centre, smallest = known.get("m_cog"), known.get("smallest_window")
     best = known.get("strongest_single_layer")
     lost_labels = clean_lost(summary, result)
     wrong = result.get("clean_error") if lost_labels is None else None
+    by_all = clean_lost(summary, result, "full_clean_error")
+    by_all = result.get("full_clean_error") if lost_labels is None else by_all
+    beside = "" if by_all is None else f", by all layers {by_all:.0%}"
+
+    def with_full(share: float | None) -> str | None:
+        return None if share is None else f"{share:.1%}{beside}"
+
     return {
-        "centre of gravity": None if centre is None else f"{centre:.2f} of {layers}",
+        "centre of gravity": None if centre is None else f"{centre:.2f} of {possible(result)}",
         "strongest single layer": best and f"layer {best['layer']}: {of_all(best['undoes'])}",
-        "layers to undo 95%": needed and f"{needed} of {layers}",
+        "smallest window for 95%": smallest and layers_named(smallest),
         "examples one layer undoes": percent(known.get("examples_undone_by_one_layer")),
         "undone by all layers": percent(undone_by_all(result)),
-        "clean labels lost": percent(lost_labels, 1),
-        "clean labels wrong": percent(wrong, 1),
+        "clean labels lost": with_full(lost_labels),
+        "clean labels wrong": with_full(wrong),
     }
 
 
 def interpret(summary: dict[str, Any]) -> str:
-    """One plain sentence."""
+    """One plain sentence: what the heat map shows."""
     name = lead_technique(summary)
     result = summary["techniques"][name]
     if result["m_cog"] is not None and summary["memorised_share"] < 0.5:
         return "Too little was memorised to say where it is stored."
     if not found_something(summary, result):
         return _nothing_found(name, summary, result)
-    n = result["layers"]
-    middle = (n + 1) / 2
-    shift = (result["m_cog"] - middle) / n
-    heavier = "lower" if shift < -BALANCED else "upper"
-    tilt = "all parts matter alike" if abs(shift) <= BALANCED else f"{heavier} layers matter more"
-    tilt += f" (centre of gravity {result['m_cog']:.2f}, the middle would be {middle:g})"
-    best, needed = result.get("strongest_single_layer"), result.get("layers_to_undo")
-    if best is None:
+    best, smallest = result.get("strongest_single_layer"), result.get("smallest_window")
+    if best is None and smallest is None:
         of_parts = f" of the {part_of(result)}" if part_of(result) else ""
-        return f"By {name}{of_parts}, layer {peak(result)} matters most; {tilt}."
-    alone = f"layer {best['layer']} alone undoes {of_all(best['undoes'])} of it"
-    many = f"it takes {needed} adjacent layers to undo 95%; " if needed and needed > 1 else ""
-    if part_of(result):  # what all layers undo is 100% of the shares, and of parts it may be little
-        return (
-            f"{acting(name.capitalize(), result)} all layers undoes "
-            f"{of_all(undone_by_all(result) or 0.0)} of the flipped labels; {alone}, {many}{tilt}."
+        return f"By {name}{of_parts}, layer {peak(result)} matters most."
+    undone = undone_by_all(result) or 0.0
+    of_what = "of it"
+    if part_of(result) or undone < NEARLY_ALL:  # all layers are 100% of the shares
+        of_what = f"of what all layers undo ({undone:.0%} of the {noisy_labels(summary)})"
+    parts = _window_parts(acting(name, result), result, of_what)
+    if smallest is None:
+        return f"{parts[0].capitalize()}."
+    return f"Memorisation {_place(result)}: {'; '.join(parts)}."
+
+
+def _window_parts(does: str, result: dict[str, Any], of_what: str) -> list[str]:
+    """The smallest window that undoes nearly all, what the rest undoes, and the best layer."""
+    best, smallest = result.get("strongest_single_layer"), result.get("smallest_window")
+    parts = []
+    if smallest is not None:
+        share, n = of_all(smallest["undoes"]), result["layers"]
+        size = smallest["last_layer"] - smallest["first_layer"] + 1
+        where = f"all {n} layers" if size == n > 1 else layers_named(smallest)
+        least = "" if size == 1 else f", and no smaller window {NEARLY_ALL:.0%}"
+        parts.append(f"{does} {where} undoes {share} {of_what}{least}")
+    outside = [
+        f"{layers_named(one)} {'undoes' if one['first_layer'] == one['last_layer'] else 'undo'} "
+        f"{of_all(one['undoes'])}"
+        for one in result.get("outside", [])
+    ]
+    parts += [listed(outside)] if outside else []
+    if best is not None and smallest is None:
+        parts.append(
+            f"{does} layer {best['layer']} alone undoes {of_all(best['undoes'])} {of_what}, more "
+            "than any other single layer"
         )
-    if needed == 1:
-        return f"Memorisation sits in one layer: {name} {alone}; {tilt}."
-    spread = "is spread over the layers" if best["undoes"] < 0.5 else "leans on one layer"
-    return f"Memorisation {spread}: {name} {alone}, {many}{tilt}."
+    elif best is not None and size > 1:
+        undoes = of_all(best["undoes"])
+        parts.append(f"the strongest single layer, layer {best['layer']}, undoes {undoes}")
+    return parts
+
+
+def _place(result: dict[str, Any]) -> str:
+    """Where memorisation is, by the windows; the one place that says what is called spread.
+
+    It is spread if no layer undoes half of it alone, and the smallest window that undoes nearly all
+    has more than half of the layers, or layers outside it undo half of it too. It sits in that
+    window if it has at most half of the layers, and those outside undo less than half.
+    """
+    best, smallest = result.get("strongest_single_layer"), result["smallest_window"]
+    size = smallest["last_layer"] - smallest["first_layer"] + 1
+    outside = max((one["undoes"] for one in result.get("outside", [])), default=0.0)
+    if 2 * size <= result["layers"] and outside < 0.5:
+        return f"sits in {layers_named(smallest)}"
+    if best is not None and best["undoes"] >= 0.5:
+        return f"leans on layer {best['layer']}"
+    return "is spread over the layers"
+
+
+def further_findings(summary: dict[str, Any]) -> list[str]:
+    """Sentences after the first one: which half matters more, and what wrong labels cost."""
+    name = lead_technique(summary)
+    found = []
+    result = summary["techniques"][name]
+    if summary["memorised_share"] >= 0.5 and found_something(summary, result):
+        found.append(_lean(name, result))
+    training = summary.get("training") or {}
+    noisy = training.get("validation_accuracy")
+    original = training.get("original_validation_accuracy")
+    if noisy is not None and original is not None:
+        found.append(
+            f"Validation accuracy is {noisy:.1%} with the {noisy_labels(summary)} and "
+            f"{original:.1%} without them ({100 * (noisy - original):+.1f} points)."
+        )
+    return found
+
+
+def _lean(name: str, result: dict[str, Any]) -> str:
+    """Lower or upper layers, if the interval of the centre of gravity says so."""
+    middle = (result["layers"] + 1) / 2
+    interval = result.get("m_cog_interval")
+    place = f"the centre of gravity is {result['m_cog']:.2f}"
+    of = f"of a possible {possible(result).replace('–', ' to ')} with the middle at {middle:g}"
+    if interval is None:
+        return f"By {name}, {place}, {of}; it has no interval with fewer than {FEWEST_SEEDS} seeds."
+    if interval[0] <= middle <= interval[1]:
+        first = "neither lower nor upper layers clearly matter more"
+    else:
+        first = f"{'lower' if interval[1] < middle else 'upper'} layers matter more"
+    within = f"95% interval {interval[0]:.2f} to {interval[1]:.2f}"
+    return f"By {name}, {first}: {place} ({within}), {of}."
 
 
 def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -> str:
@@ -135,7 +233,7 @@ def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -
         )
     return (
         f"Nothing to localise: {acting(name, result)} all layers undoes only {undone:.0%} of the "
-        f"flipped labels; below {ENOUGH:.0%}, what single {where} undo is chance."
+        f"{noisy_labels(summary)}; below {ENOUGH:.0%}, what single {where} undo is chance."
     )
 
 
@@ -151,9 +249,11 @@ def agreement(summary: dict[str, Any]) -> str:
     compared = _agreement(summary, techniques, bool(others)) if len(techniques) > 1 else ""
     if not others or not techniques:
         return compared
+    empty = {n: r for n, r in others.items() if r["m_cog"] is None}
     reasons = {
-        "gave no layer any weight": [n for n, r in others.items() if r["m_cog"] is None],
-        "undid too little to compare": [n for n, r in others.items() if r["m_cog"] is not None],
+        "gave no layer any weight": [n for n, r in empty.items() if None not in r["layer_weights"]],
+        "found no weights": [n for n, r in empty.items() if None in r["layer_weights"]],
+        "undid too little to compare": [n for n in others if n not in empty],
     }
     without = "; ".join(f"{listed(names)} {why}" for why, names in reasons.items() if names) + "."
     return f"{compared[:-1]}; {without}" if compared else without[0].upper() + without[1:]
@@ -161,7 +261,7 @@ def agreement(summary: dict[str, Any]) -> str:
 
 def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty: bool) -> str:
     peaks = {name: peak(result) for name, result in techniques.items()}
-    if summary["layers"] < FEWEST:
+    if math.isinf(more_than_chance(summary["layers"])):
         few = f"With so few layers ({summary['layers']}) profiles cannot be compared"
         return f"{few}; {_peaks(peaks)}."
     pairs = summary["agreement"]["pairs"]
@@ -170,7 +270,10 @@ def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty
     if not group and all(pair["spearman"] is None for pair in pairs):
         return ""
     if not group:
-        return f"The techniques disagree on the order of the layers: {_peaks(peaks)}."
+        return (
+            "No two techniques agree on the order of the layers more than by chance: "
+            f"{_peaks(peaks)}."
+        )
     values = [p["spearman"] for p in pairs if set(p["techniques"]) <= set(group)]
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
     rho = f"ρ {low}" if low == high else f"ρ {low} to {high}"
@@ -181,13 +284,17 @@ def _agreement(summary: dict[str, Any], techniques: dict[str, Any], others_empty
     first = f"{who} agree on the order of the layers ({rho}; most weight in {top})"
     if not others:
         return f"{first}."
-    if len(others) == 1:
-        return f"{first}; {listed(list(others))} does not (most in layer {max(others.values())})."
-    return f"{first}; {listed(list(others))} do not ({_peaks(others)})."
+    verb = "does" if len(others) == 1 else "do"
+    where = _peaks(others, tops)
+    return f"{first}; {listed(list(others))} {verb} not agree with all of them ({where})."
 
 
-def _peaks(peaks: dict[str, int]) -> str:
-    parts = [f"layer {layer} for {name}" for name, layer in peaks.items()]
+def _peaks(peaks: dict[str, int], also: Collection[int] = ()) -> str:
+    """Where each technique has most weight; `too` if others have it there as well."""
+    parts = [
+        f"layer {layer}{' too' if layer in also else ''} for {name}"
+        for name, layer in peaks.items()
+    ]
     return f"most weight in {listed(parts)}"
 
 
@@ -235,14 +342,14 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "given; give the checkpoint of the epoch that first knew all labels as the model near "
             "its ceiling."
         )
+    found += cut_words({"": summary.get("cut_share")})
     for name, result in techniques.items():
         failed = result.get("failed_windows")
         if failed:
-            first, last = failed[0]["first_layer"], failed[0]["last_layer"]
-            where = f"layer {first}" if first == last else f"layers {first}-{last}"
             missing = "1 window is" if len(failed) == 1 else f"{len(failed)} windows are"
             found.append(
-                f"{missing} missing from {name}, the first with {where}: {failed[0]['reason']}."
+                f"{missing} missing from {name}, the first with {layers_named(failed[0])}: "
+                f"{failed[0]['reason']}."
             )
     for reason in summary.get("explanation", {}).get("left_out", []):
         found.append(f"Part of the explanation is left out: {reason.rstrip('.')}.")
@@ -252,6 +359,20 @@ def caveats(summary: dict[str, Any]) -> list[str]:
             "large steps; use more examples."
         )
     return found
+
+
+def cut_words(shares: dict[str, float | None]) -> list[str]:
+    """A caution if many examples were cut, by task."""
+    many = {task: share for task, share in shares.items() if share is not None and share > CUT}
+    if not many:
+        return []
+    some = listed(
+        [f"{share:.0%} of the examples{task and f' of {task}'}" for task, share in many.items()]
+    )
+    return [
+        f"{some} were too long and were cut, so what decides their label may be missing; raise "
+        "training.max_tokens if the model can read more."
+    ]
 
 
 def _clean(name: str, summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
@@ -277,7 +398,7 @@ def over_time_words(found: dict[str, Any], n_layers: int) -> list[str]:
     known = [start for start in found["starts"] if start["epoch"] is not None]
     if not known:
         return [
-            f"At no checkpoint are {ENOUGH:.0%} of the flipped labels stored in the layers, so it "
+            f"At no checkpoint are {ENOUGH:.0%} of the noisy labels stored in the layers, so it "
             "cannot be said when memorisation starts, nor where."
         ]
     return [
@@ -345,6 +466,7 @@ def control_caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]
             f"layers {lowest['hidden']}, {lowest['accuracy']:.3f}); what was not memorised cannot "
             "be found. Try more epochs or attempts."
         )
+    found += cut_words(summary["cut_share"])
     part = PARTS.get(about["unit"])
     if part:
         found.append(

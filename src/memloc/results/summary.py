@@ -15,9 +15,13 @@ from memloc.analysis.generalisation import validation_scores
 from memloc.analysis.over_time import movement
 from memloc.analysis.windows import (
     ENOUGH,
+    Window,
+    centre_interval,
     centre_of_gravity,
+    centre_range,
     error_matrix,
     full_error,
+    interval_over_seeds,
     lost,
     undone_matrix,
 )
@@ -30,6 +34,7 @@ from memloc.results.narrative import (
     agreement,
     caveats,
     control_caveats,
+    further_findings,
     interpret,
     interpret_control,
     lead_technique,
@@ -62,6 +67,7 @@ def _summarise(findings: Findings) -> dict[str, Any]:
     if "history" in tables and findings.kind == "run":
         summary["training"] = summarise_training(tables["history"], tables["costs"])
         summary["memorised_share"] = summary["training"]["noisy_accuracy"] or 0.0
+        summary["cut_share"] = _cut_share(tables["costs"])
         if findings.task is not None:
             summary["scores"] = summarise_scores(
                 summary["training"], about["generalisation"], findings.task
@@ -71,6 +77,11 @@ def _summarise(findings: Findings) -> dict[str, Any]:
         summary["over_time"] = over_time
     finish(summary, tables, findings.unexplained)
     return summary
+
+
+def _cut_share(trainings: pd.DataFrame) -> float | None:
+    """Share of the training examples that were cut; None if their trainings do not say."""
+    return number(trainings["cut_share"].max()) if "cut_share" in trainings else None
 
 
 def sweep_row(summary: dict[str, Any]) -> dict[str, Any]:
@@ -83,6 +94,7 @@ def sweep_row(summary: dict[str, Any]) -> dict[str, Any]:
         "noisy_accuracy": learnt,
         "memorised": learnt >= MEMORISED,
         "m_cog": {name: found["m_cog"] for name, found in summary["techniques"].items()},
+        "cut_share": summary.get("cut_share"),
         "failures": summary["failures"],
     }
 
@@ -102,6 +114,7 @@ def finish(
         sentence for one in classes().values() for sentence in one.sentences(summary["explanation"])
     ]
     summary["interpretation"] = interpret(summary)
+    summary["findings"] = further_findings(summary)
     summary["caveats"] = caveats(summary)
     examples = tables.get("examples", pd.DataFrame({"technique": []}))
     first = examples[examples["technique"] == lead_technique(summary)]
@@ -143,9 +156,10 @@ def summarise_techniques(
         mine = {
             name: table[table["technique"] == technique]
             for name, table in tables.items()
-            if name in ("layers", "windows", "examples", "failures")
+            if name in ("layers", "windows", "predictions", "examples", "failures")
         }
         result = _summarise_layers(mine["layers"])
+        result |= _place_of_centre(mine, result["m_cog_per_seed"])
         examples = mine.get("examples", pd.DataFrame())
         if len(mine.get("windows", ())):
             result |= _summarise_windows(mine["windows"], examples)
@@ -209,6 +223,44 @@ def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def _place_of_centre(
+    tables: dict[str, pd.DataFrame], centres: Sequence[float | None]
+) -> dict[str, Any]:
+    """Where M-CoG can lie at all, and its interval over noisy examples and seeds.
+
+    Without answers to single examples it is over seeds; None if there are too few of them.
+    """
+    seeds = [
+        [Window(*layers) for layers in rows[["first_layer", "last_layer"]].itertuples(index=False)]
+        for rows in (_by_seed(tables["windows"]) if len(tables.get("windows", ())) else ())
+    ]
+    ends = (1.0, float(tables["layers"]["layer"].max()))
+    if seeds:
+        ends = tuple(np.mean([centre_range(windows) for windows in seeds], axis=0).tolist())
+    examples, predictions = (
+        tables.get(name, pd.DataFrame()) for name in ("examples", "predictions")
+    )
+    if len(predictions) and "label" in examples:
+        interval = centre_interval(*zip(*_lost_labels(predictions, examples), strict=True))
+    else:
+        interval = interval_over_seeds([centre for centre in centres if centre is not None])
+        interval = interval and (max(ends[0], interval[0]), min(ends[1], interval[1]))
+    return {"m_cog_range": list(ends), "m_cog_interval": interval and list(interval)}
+
+
+def _lost_labels(
+    predictions: pd.DataFrame, examples: pd.DataFrame
+) -> Iterator[tuple[list[Window], np.ndarray]]:
+    """For each seed, its windows, and whether each takes the label of a noisy example away."""
+    labels = examples.drop_duplicates("example").set_index("example")["label"]
+    noisy = predictions[predictions["example"].isin(labels.index)]
+    for rows in _by_seed(noisy):
+        place = ["first_layer", "last_layer"]
+        answers = rows.pivot(index=place, columns="example", values="predicted")
+        windows = [Window(*layers) for layers in answers.index]
+        yield windows, answers.to_numpy() != labels[answers.columns].to_numpy()
+
+
 def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[str, Any]:
     """Errors as they are (E), and what is undone: that is measured from what θ_M knew."""
     n_layers = int(windows["last_layer"].max())
@@ -225,10 +277,11 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
         "full_error": full,
         "undone": float(lost(full, float(np.mean(known)))),
         "clean_error": number(windows["clean_error"].mean()),
+        "full_clean_error": number(windows.loc[windows["size"] == n_layers, "clean_error"].mean()),
         "strongest_single_layer": None
         if single is None
         else {"layer": int(single.argmax()) + 1, "undoes": float(single.max())},
-        "layers_to_undo": _layers_to_undo(windows, n_layers, float(np.mean(known))),
+        **_smallest_window(windows, n_layers, float(np.mean(known))),
     }
 
 
@@ -246,18 +299,29 @@ def _undone_by_one_layer(examples: pd.DataFrame, single: bool) -> float | None:
     return number(memorised["smallest_window"].eq(1).fillna(False).mean())
 
 
-def _layers_to_undo(windows: pd.DataFrame, n_layers: int, memorised: float) -> int | None:
-    """The smallest window size of which some window undoes nearly all memorisation."""
-    errors = windows.groupby(["size", "first_layer"])["noisy_error"].mean()
-    largest = errors.groupby("size").max()
-    full = lost(float(largest[n_layers]), memorised)
-    if not full > 0:
-        return None
-    best = (largest - (1 - memorised)) / full
-    if best.index.tolist() != list(range(1, len(best) + 1)):
-        return None  # some sizes were not tried, and a smaller one might do
-    enough = [int(size) for size in best.index[best >= NEARLY_ALL]]
-    return min(enough, default=None)
+def _smallest_window(windows: pd.DataFrame, n_layers: int, memorised: float) -> dict[str, Any]:
+    """The smallest window that undoes nearly all memorisation, and what the rest undoes.
+
+    Shares are of what all layers undo. It is None if some smaller size was not tried. What lies
+    outside are up to two windows, as far as they were tried.
+    """
+    errors = windows.groupby(["size", "first_layer", "last_layer"])["noisy_error"].mean()
+    undone = pd.Series(lost(errors.to_numpy(), memorised), errors.index)
+    full = float(undone[n_layers].iloc[0])
+    shares = undone / full if full > 0 else undone[:0]
+    enough = shares[shares >= NEARLY_ALL]
+    size = int(enough.index[0][0]) if len(enough) else 0
+    if not size or {*range(1, size)} - {*shares.index.get_level_values("size")}:
+        return {"smallest_window": None, "outside": []}
+
+    def of(first: int, last: int) -> dict[str, Any]:
+        undoes = float(shares[last - first + 1, first, last])
+        return {"first_layer": first, "last_layer": last, "undoes": undoes}
+
+    first, last = map(int, enough[size].idxmax())
+    outside = [(1, first - 1), (last + 1, n_layers)]
+    tried = [w for w in outside if (w[1] - w[0] + 1, *w) in shares.index]
+    return {"smallest_window": of(first, last), "outside": [of(*window) for window in tried]}
 
 
 def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:
@@ -433,6 +497,7 @@ def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) ->
         "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
         "by_model": {"techniques": usual, "scores": records(score(scored, "model", usual))},
         "trainings": _trainings(trainings, tables["attempts"]),
+        "cut_share": {str(task): _cut_share(rows) for task, rows in trainings.groupby("task")},
         "seconds_of_work": float(tables["costs"]["seconds"].sum()),
     }
     held_back = about["held_back"] or summary["tasks"]

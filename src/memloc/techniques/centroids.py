@@ -94,11 +94,13 @@ class Centroids(Explanation):
         if "crossings" in tables:
             n_layers = int(tables["centroids"]["layer"].max())
             found["examples"] = single_examples(tables["crossings"], n_layers)
+        if "events" in tables:
+            found["overlapping_crossings"] = overlapping_crossings(**tables)
         return found
 
     @classmethod
     def sentences(cls, found: dict[str, Any]) -> list[str]:
-        """When flipped examples change sides, what prevents it, one layer or many."""
+        """When noisy examples change sides, what prevents it, one layer or many."""
         if "centroids" not in found:
             return []
         examples = _example_words(found["examples"])
@@ -161,6 +163,19 @@ class Centroids(Explanation):
         }
 
 
+def overlapping_crossings(
+    centroids: pd.DataFrame, events: pd.DataFrame, **_: pd.DataFrame
+) -> dict[str, int]:
+    """By model, in how many seeds the middle 75% of both classes overlap where examples cross."""
+    place = [name for name in ("seed", "model", "layer") if name in centroids]
+    rows = events[events["event"] == "crossing"].dropna(subset="layer").astype({"layer": "int64"})
+    for group, end in (("class_a", "high"), ("class_b", "low")):
+        ends = centroids[centroids["group"] == group].set_index(place)[end].rename(group)
+        rows = rows.join(ends, on=place)
+    overlap = ~(rows["class_a"] < rows["class_b"])
+    return {str(model): int(some.sum()) for model, some in overlap.groupby(rows["model"])}
+
+
 def single_examples(crossings: pd.DataFrame, n_layers: int) -> dict[str, Any]:
     """Are single examples memorised in one layer? Over all noisy examples of all seeds."""
     import numpy as np
@@ -186,7 +201,12 @@ def _crossing_words(found: dict[str, Any]) -> str:
     events, centroids = found["events"]["memorised"], found["centroids"]
     crosses, apart = _layer(events["crossing"]), _layer(events["initiation"])
     how = "come nearer to their new class than to the old one"
-    first = f"Flipped examples {how} in {crosses}" if crosses else f"Flipped examples never {how}"
+    first = f"Noisy examples {how} in {crosses}" if crosses else f"Noisy examples never {how}"
+    overlapping = found.get("overlapping_crossings", {}).get("memorised", 0)
+    if overlapping:
+        known = len(events["crossing"]["per_seed"]) - events["crossing"]["missing"]
+        seeds = "" if overlapping == known else f" in {overlapping} of {known} seeds"
+        first += f", where classes still overlap{seeds}"
     first += f"; classes are apart from {apart} on." if apart else "; classes never come apart."
     ends = {model: of["noisy"]["mean"][-1] for model, of in centroids.items()}
     known = {

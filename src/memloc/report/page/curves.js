@@ -1,11 +1,11 @@
 // Did it memorise and generalise? Accuracy over the epochs.
 
 const CURVE_STYLES = {
-  'memorised noisy': { name: 'flipped labels', colour: 'noisy', width: 2.5 },
+  'memorised noisy': { name: 'noisy labels', colour: 'noisy', width: 2.5 },
   'memorised clean': { name: 'clean labels', colour: 'clean', width: 2.5 },
   'memorised validation': { name: 'validation', colour: 'neutral', width: 2 },
   'original validation': { name: 'validation, twin with original labels', colour: 'neutral', dash: '2 4', width: 2 },
-  'frozen noisy': { name: 'flipped labels, head only', colour: 'noisy', dash: '2 4', width: 2 },
+  'frozen noisy': { name: 'noisy labels, head only', colour: 'noisy', dash: '2 4', width: 2 },
 };
 
 const curveStyle = (line) => CURVE_STYLES[`${line.state} ${line.split}`];
@@ -22,7 +22,7 @@ function trainingSection() {
     : ' The mark is θ_M2, the end; the accuracy that marks θ_M1 was never reached.';
   return section('training', 'Did it memorise, did it generalise?', null,
     figure('Learning curves',
-      `A model that memorises first learns the clean labels, then the flipped ones too.${marks}`,
+      `A model that memorises first learns the clean labels, then the noisy ones too.${marks}`,
       legend(curves.lines.map((line) => {
         const style = curveStyle(line);
         return { name: style.name, colour: colour(style.colour), dash: style.dash };

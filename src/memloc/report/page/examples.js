@@ -12,7 +12,7 @@ function columnsOfTable() {
   if (examples.text) {
     columns.push({ key: 'text', title: 'Text', of: (i) => examples.text[i] },
       { key: 'original', title: 'Original label', of: (i) => examples.original_label[i] },
-      { key: 'label', title: 'Flipped label', of: (i) => examples.label[i] });
+      { key: 'label', title: 'Label as trained', of: (i) => examples.label[i] });
   }
   if (crossing) {
     columns.push({ key: 'crossing', title: 'Crosses in', number: true, of: (i) => crossing[i], print: (value) => (known(value) ? `layer ${value}` : 'never') });
@@ -45,7 +45,7 @@ function examplesSection() {
   });
   search.value = state.search;
   return section('examples', 'Which examples?',
-    'Every example with a flipped label, the layer after which it stays with its new class, and the smallest window of '
+    `Every example with ${currentRun().noisy_labels}, the layer after which it stays with its new class, and the smallest window of `
     + 'layers whose replacement undoes it. Select one to see it in the charts.',
     h('div', { class: 'tools' },
       h('label', { for: 'search', class: 'unseen' }, 'Search the examples'), search,

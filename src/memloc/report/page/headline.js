@@ -10,7 +10,7 @@ function headline() {
     plural(run.layers, 'layer'),
     run.part && `${run.part} alone`,
     known(run.n_examples) && plural(run.n_examples, 'example'),
-    known(run.n_noisy) && `${whole(run.n_noisy)} with a flipped label`,
+    known(run.n_noisy) && `${whole(run.n_noisy)} with ${run.noisy_labels}`,
     run.trained && plural(run.made.seeds.length, 'seed'),
   ].filter(Boolean).join(' · ');
   return h('section', { id: 'found', class: 'headline', 'aria-label': 'What was found' },

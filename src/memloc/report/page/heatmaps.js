@@ -26,7 +26,8 @@ function heatFigure(map, selectable) {
   ].filter(Boolean).join(' ');
   return figure(name,
     [`Per cent of memorisation undone when ${part ? `the ${part} of ` : ''}so many neighbouring layers are replaced, this one among them.`,
-      part && ` 100% is what those of all layers undo: ${percent(Math.max(0, map.undone))} of the flipped labels.`,
+      ` 100% = ${percent(Math.max(0, map.undone))} of the ${currentRun().noisy_labels}, which ${part ? 'those of ' : ''}all layers undo.`,
+      known(map.clean_error) && ` ${cleanWords(map, map.clean_error)} on average, ${cleanWords(map, map.full_clean_error)} by all layers.`,
       selectable && ' Select a cell to see which examples.'].filter(Boolean).join(''),
     chart((width) => drawHeat(map, width, words), { follows: true }),
     numbersTable(['layers replaced', ...Array.from({ length: n }, (_, i) => `layer ${i + 1}`)],

@@ -1,7 +1,7 @@
 // How was it made? Command, versions, seeds, costs, settings.
 
 const JOB_NAMES = {
-  original: 'training on original labels (θ_O)', memorised: 'training on flipped labels (θ_M1, θ_M2)',
+  original: 'training on original labels (θ_O)', memorised: 'training on noisy labels (θ_M1, θ_M2)',
   frozen: 'training the head alone', generalisation: 'training on random halves',
   centroids: 'following examples through the layers', class_probes: 'probes for classes',
 };

@@ -2,7 +2,7 @@
 
 const OVER_TIME = {
   weight: { line: 'M-CoG', lede: 'The stronger the colour, the larger the weight of the layer.' },
-  position: { line: 'crossing', lede: 'The stronger the colour, the nearer flipped examples are to their new class.' },
+  position: { line: 'crossing', lede: 'The stronger the colour, the nearer noisy examples are to their new class.' },
 };
 
 function whenSection() {
@@ -11,7 +11,7 @@ function whenSection() {
   const enough = percent(found.enough);
   return section('when', 'When?',
     'The same model on its way through training, compared with the twin of the same epoch. '
-    + `Epochs at which fewer than ${enough} of the flipped labels are stored in the layers are marked “not yet”: `
+    + `Epochs at which fewer than ${enough} of the noisy labels are stored in the layers are marked “not yet”: `
     + 'weights would be chance there, so they are left out.',
     found.words.map((sentence) => h('p', { class: 'further' }, sentence)),
     h('div', { class: found.techniques.length > 2 ? 'three' : 'two' },
@@ -91,7 +91,7 @@ function overTimeCell(one, at, cell) {
   const content = () => [`Epoch ${at.epoch}, layer ${cell.layer}`, [
     [one.measure, value],
     [OVER_TIME[one.measure].line, known(one.centres[cell.column]) ? decimal(one.centres[cell.column]) : '–'],
-    ['flipped labels given', percent(at.memorised)], ['stored in the layers', percent(at.in_layers)],
+    ['noisy labels given', percent(at.memorised)], ['stored in the layers', percent(at.in_layers)],
   ]];
   return explain(s('g', {
     class: 'cell', role: 'img', tabindex: '-1', 'data-key': `${cell.row}-${cell.column}`, 'data-row': cell.row, 'data-column': cell.column,
@@ -102,7 +102,7 @@ function overTimeCell(one, at, cell) {
 function overTimeNumbers(found) {
   const lines = found.techniques.map((one) => [one, `${one.technique}: ${OVER_TIME[one.measure].line}`]);
   return numbersTable(
-    ['epoch', 'flipped labels given', 'stored in the layers', 'clean labels', 'validation', ...lines.map(([, name]) => name)],
+    ['epoch', 'noisy labels given', 'stored in the layers', 'clean labels', 'validation', ...lines.map(([, name]) => name)],
     found.epochs.map((at, i) => [at.epoch, percent(at.memorised), percent(at.in_layers), percent(at.clean_accuracy),
       percent(at.validation_accuracy), ...lines.map(([one]) => decimal(one.centres[i]))]),
     'Memorisation over training time');

@@ -20,17 +20,24 @@ function profilesFigure(techniques) {
   const n = currentRun().layers;
   return figure('Layer weights by technique',
     'How much each layer matters, relative to the strongest layer of each technique; below, the centre of '
-    + 'gravity (M-CoG), where the weight is balanced.',
+    + 'gravity (M-CoG), where the weight is balanced, with its 95% interval (thick) and the range in which it can '
+    + 'lie (thin): windows of many layers contain every layer.',
     toggles, draw,
     numbersTable(['layer', ...names],
       [...Array.from({ length: n }, (_, i) => [i + 1, ...techniques.map((one) => decimal(one.layer_weights[i], 3))]),
-        ['M-CoG', ...techniques.map(centreWords)]],
+        ['M-CoG', ...techniques.map(centreWords)],
+        ['95% interval', ...techniques.map((one) => endsWords(one.m_cog_interval))],
+        ['possible range', ...techniques.map((one) => endsWords(one.m_cog_range))]],
       'Layer weights'));
 }
 
 function centreWords(one) {
   if (!known(one.m_cog)) return 'none';
   return decimal(one.m_cog) + (known(one.m_cog_spread) ? ` ± ${decimal(one.m_cog_spread)}` : '');
+}
+
+function endsWords(ends) {
+  return ends ? ends.map((end) => decimal(end)).join(' to ') : 'none';
 }
 
 function drawProfiles(techniques, width) {
@@ -41,7 +48,7 @@ function drawProfiles(techniques, width) {
   const x = linear(0.5, n + 0.5, left, width - right);
   const y = linear(0, 1, top + tall, top);
   const words = techniques.map((one) =>
-    `${one.name}: strongest in layer ${strongest(one.layer_weights)?.layer ?? '–'}, M-CoG ${centreWords(one)}`);
+    `${one.name}: strongest in layer ${strongest(one.layer_weights)?.layer ?? '–'}, M-CoG ${centreWords(one)} of a possible ${endsWords(one.m_cog_range)}`);
   const svg = frame(width, height, `Layer weights. ${words.join('; ')}.`);
   for (const value of [0, 0.5, 1]) {
     svg.append(s('line', { x1: left, x2: width - right, y1: y(value), y2: y(value), class: 'rule' }),
@@ -75,13 +82,18 @@ function drawProfiles(techniques, width) {
 function centreRow(svg, one, ink, x, y, left, right) {
   svg.append(s('line', { x1: left, x2: right, y1: y, y2: y, class: 'rule' }));
   if (!known(one.m_cog)) return;
+  for (const [ends, thick] of [[one.m_cog_range, 2], [one.m_cog_interval, 6]]) {
+    if (ends) {
+      svg.append(s('line', { x1: x(ends[0]), x2: x(ends[1]), y1: y, y2: y, stroke: ink, 'stroke-width': thick, opacity: 0.35, class: 'centre-range' }));
+    }
+  }
   one.m_cog_per_seed.forEach((centre) => {
     if (known(centre) && one.m_cog_per_seed.length > 1) {
       svg.append(s('line', { x1: x(centre), x2: x(centre), y1: y - 6, y2: y + 6, stroke: ink, 'stroke-width': 1.5, class: 'seed-centre' }));
     }
   });
-  const end = x(one.m_cog) > right - 170;
+  const end = x(one.m_cog) > right - 270;
   svg.append(s('circle', { cx: x(one.m_cog), cy: y, r: 5, fill: ink, class: 'centre' }),
-    label(x(one.m_cog) + (end ? -12 : 12), y + 4, `${one.name} ${centreWords(one)}`,
+    label(x(one.m_cog) + (end ? -12 : 12), y + 4, `${one.name} ${centreWords(one)} (${endsWords(one.m_cog_range)} possible)`,
       { class: 'small halo', 'text-anchor': end ? 'end' : 'start' }));
 }

@@ -7,9 +7,9 @@ const PANELS = {
   top_swapped: ['Top half swapped', 'upper layers from the twin'],
 };
 const EVENT_NAMES = {
-  crossing: ['Crossing', 'flipped examples are on average nearer to their new class'],
+  crossing: ['Crossing', 'noisy examples are on average nearer to their new class'],
   initiation: ['Classification initiation', 'the two classes are apart from here on'],
-  mem_gen: ['mem≫gen', 'probes find the flipped label better than the original one'],
+  mem_gen: ['mem≫gen', 'probes find the new label better than the original one'],
   f1_90: ['90% F1', 'probes are nearly as good as they get'],
 };
 
@@ -19,11 +19,11 @@ function howSection() {
   if (!models.length && !found.events) return null;
   const domain = positionDomain(found.centroids || {});
   return section('how', 'How?', null,
-    models.length > 0 && figure('The way of flipped examples through the layers',
+    models.length > 0 && figure('The way of noisy examples through the layers',
       'At 0 an example looks like its new class, at 1 like its old one. Bands hold the middle 75%, thin lines are '
       + 'single examples; select one to find it in the table.',
       legend([
-        { name: 'flipped examples', colour: colour('noisy') },
+        { name: 'noisy examples', colour: colour('noisy') },
         { name: 'clean examples of the old class', colour: colour('old'), band: true },
         { name: 'clean examples of the new class', colour: colour('clean'), band: true },
       ]),
@@ -33,13 +33,13 @@ function howSection() {
           chart((width) => drawWays(model, found, domain, width), { follows: true }));
       })),
       waysNote(),
-      numbersTable(['layer', ...models.flatMap((model) => [`${PANELS[model][0]}: flipped`, 'old class', 'new class'])],
+      numbersTable(['layer', ...models.flatMap((model) => [`${PANELS[model][0]}: noisy`, 'old class', 'new class'])],
         found.centroids[models[0]].noisy.mean.map((_, i) => [i + 1, ...models.flatMap((model) =>
           ['noisy', 'class_b', 'class_a'].map((group) => decimal((found.centroids[model][group] || { mean: [] }).mean[i])))]),
         'Mean positions by layer')),
     h('div', { class: 'two' },
       found.examples && crossingFigure(found.examples),
-      found.events && eventsFigure(found.events.memorised || {})));
+      found.events && eventsFigure(found.events.memorised || {}, (found.overlapping_crossings || {}).memorised || 0)));
 }
 
 function positionDomain(centroids) {
@@ -96,7 +96,7 @@ function drawWays(model, found, [low, high], width) {
   crosshair(svg, {
     count: n, xOf: (i) => xs[i], top, bottom: height - bottom,
     content: (i) => [`Layer ${i + 1}`, [
-      ['flipped examples', decimal((groups.noisy || { mean: [] }).mean[i])],
+      ['noisy examples', decimal((groups.noisy || { mean: [] }).mean[i])],
       ['old class', decimal((groups.class_b || { mean: [] }).mean[i])],
       ['new class', decimal((groups.class_a || { mean: [] }).mean[i])]]],
   });
@@ -107,7 +107,7 @@ function drawWays(model, found, [low, high], width) {
 function waysWords(model, groups, events) {
   const means = groups.noisy ? groups.noisy.mean : [];
   const crossing = events.crossing && known(events.crossing.layer) ? `cross in ${layerName(events.crossing.layer)}` : 'do not cross';
-  return `${PANELS[model][0]}: flipped examples go from ${decimal(means[0])} in the first to `
+  return `${PANELS[model][0]}: noisy examples go from ${decimal(means[0])} in the first to `
     + `${decimal(means[means.length - 1])} in the last layer (1 is the old class, 0 the new one) and ${crossing}.`;
 }
 
@@ -179,7 +179,7 @@ function crossingFigure(found) {
   const crossing = (exampleView().ways || {}).crossing;
   const selectable = Boolean(crossing);
   const shares = selectable ? crossingShares(crossing) : [...found.crossing_shares, found.never_cross];
-  const words = `Share of flipped examples that cross for good in each layer: ${shares.map((share, i) =>
+  const words = `Share of noisy examples that cross for good in each layer: ${shares.map((share, i) =>
     `${i < shares.length - 1 ? `layer ${i + 1}` : 'never'} ${percent(share)}`).join(', ')}.`;
   return figure('Where single examples cross for good',
     `From this layer on, an example stays nearer to its new class.${selectable ? ' Select a bar to see the examples.' : ''}`,
@@ -217,21 +217,26 @@ function drawCrossings(shares, words, selectable, width) {
     s('rect', { x: at + step * 0.12, y: top + tall - tallness, width: step * 0.76, height: Math.max(1, tallness), rx: 2, fill: never ? colour('neutral') : colour('noisy') }));
     if (step >= 26) bar.append(label(at + step / 2, top + tall - tallness - 6, percent(share), { 'text-anchor': 'middle', class: 'small' }));
     if (never || ticks.has(layer)) bar.append(label(never ? Math.min(at + step / 2, width - 18) : at + step / 2, top + tall + 18, never ? 'never' : layer, { 'text-anchor': 'middle' }));
-    explain(bar, () => [never ? 'Never' : `Layer ${layer}`, [`${percent(share, 1)} of the flipped examples`]]);
+    explain(bar, () => [never ? 'Never' : `Layer ${layer}`, [`${percent(share, 1)} of the noisy examples`]]);
     svg.append(bar);
   });
   return selectable ? roving(svg) : svg;
 }
 
-function eventsFigure(events) {
+function eventsFigure(events, overlapping) {
   const rows = Object.keys(EVENT_NAMES).filter((name) => events[name]);
   if (!rows.length) return null;
   return figure('Events', 'When what happens, averaged over the seeds in which it does.',
     h('table', { class: 'plain' }, h('tbody', {}, rows.map((name) => {
       const event = events[name];
       const [title, words] = EVENT_NAMES[name];
-      const missing = event.missing ? ` (missing in ${event.missing} of ${event.per_seed.length})` : '';
+      const seeds = event.per_seed.length;
+      const notes = event.missing ? [`missing in ${event.missing} of ${seeds}`] : [];
+      if (name === 'crossing' && overlapping) {
+        notes.push(`classes still overlap there${overlapping < seeds ? ` in ${overlapping} of ${seeds}` : ''}`);
+      }
+      const note = notes.length ? ` (${notes.join('; ')})` : '';
       return h('tr', {}, h('th', { scope: 'row' }, title, h('span', { class: 'quiet block' }, words)),
-        h('td', { class: 'number' }, known(event.layer) ? layerName(event.layer) + missing : 'never'));
+        h('td', { class: 'number' }, known(event.layer) ? layerName(event.layer) + note : 'never'));
     }))));
 }
