@@ -30,7 +30,7 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
         assert max(map(len, out.splitlines())) <= 80
         name = {"attention": "attention parts", "mlp": "MLP parts"}[unit]
         assert f"only the {name} are changed" in out
-        assert f"Swapping, {name}: % of what all layers undo" in out
+        assert f"Swapping, {name}: % of memorisation undone" in out
         words = f"Patching looks at whole layers, while the others look at {name} alone."
         assert words in " ".join(out.split())
         expected = swap_all_windows_plainly(

@@ -171,6 +171,7 @@ def draw_curves(
     label: str,
     *,
     shares: bool = False,
+    below: Callable[[Axes, pd.DataFrame], None] | None = None,
 ) -> list[Picture]:
     """One figure per model with a panel per task: the same lines in each, by layer.
 
@@ -181,6 +182,7 @@ def draw_curves(
         caption: With {model} for the name of the model.
         label: Of the axis up.
         shares: Whether values are shares, from 0 to 1.
+        below: Draws in the lowest `STRIP` of a panel, which is left free then.
     """
 
     def draw(panel: Axes, rows: pd.DataFrame) -> None:
@@ -189,9 +191,13 @@ def draw_curves(
             own = rows if of is None else rows[rows[of[0]] == of[1]]
             draw_curve(panel, own, value, curve_style(look, n_layers))
         layer_axis(panel, n_layers)
+        if below is not None:
+            below(panel, rows)
 
     def finish(_: Figure, panels: list[Axes]) -> None:
-        panels[0].set_ylim(min(0, panels[0].get_ylim()[0]), 1.02 if shares else None)
+        low, high = panels[0].get_ylim()
+        free = 0 if below is None else -STRIP / (1 - STRIP) * high
+        panels[0].set_ylim(min(free, low), 1.02 if shares else None)
 
     entries = handles((one.look for one in curves), line=True) if len(curves) > 1 else []
     caption += data.seeds_words("Bands")
@@ -208,10 +214,29 @@ def draw_profiles(data: FigureData) -> list[Picture]:
         raise CannotDraw("no layer has any weight")
     looks = only(data.techniques, weights["technique"])
     curves = [Curve(look, "weight", ("technique", name)) for name, look in looks.items()]
-    caption = "Layer weights of all techniques for {model}, each divided by their sum."
-    return draw_curves(data, weights, curves, caption, "share of weight")
+
+    def draw_centres(panel: Axes, rows: pd.DataFrame) -> None:
+        run = data.runs[rows["task"].iloc[0], rows["model"].iloc[0]]
+        for row, (name, look) in enumerate(looks.items()):
+            found = run.summary["techniques"].get(name, {})
+            if found.get("m_cog") is None:
+                continue
+            height = [STRIP * (1 - (row + 0.5) / len(looks))] * 2
+            style: dict[str, Any] = {"transform": panel.get_xaxis_transform(), "alpha": 0.5}
+            for ends, width in (("m_cog_range", 0.6), ("m_cog_interval", 2)):
+                if found.get(ends):
+                    panel.plot(found[ends], height, color=look.colour, linewidth=width, **style)
+            panel.plot(found["m_cog"], height[0], **style | {"alpha": 1}, **marks(look, 2.6))
+
+    caption = (
+        "Layer weights of all techniques for {model}, each divided by their sum. Below: M-CoG, its "
+        "95% interval (thick) and the range in which it can lie (thin)."
+    )
+    return draw_curves(data, weights, curves, caption, "share of weight", below=draw_centres)
 
 
+STRIP = 0.25
+"""Share of a panel's height."""
 LINES = ((CLASS_A, "o"), (CLASS_B, "s"), ("#009E73", "D"), ("#CC79A7", "^"))
 """Colours and markers of other lines."""
 
