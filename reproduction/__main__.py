@@ -25,8 +25,7 @@ FIGURES = {
     "fig8": "Agreement on M-CoG",
     "fig9": "Agreement on layer weights",
     "fig10": "Noisy examples between the centroids of two classes",
-    "fig12": "Events of centroids and of probes",
-    "fig14": "Class probes on noisy examples",
+    "fig12": "Events of centroids",
     "fig19": "M-CoG with all classes and with two",
     "fig20": "Events with all classes and with two",
 }

@@ -18,7 +18,7 @@ from memloc.results.agreement import (
     agreement_table,
     mean_centres,
 )
-from memloc.results.grid import VALIDATION_SCORES, Grid
+from memloc.results.grid import VALIDATION_SCORES, Grid, read_tables
 from memloc.tables import MEMORISED
 from reproduction.markdown import NOTHING, number, table, with_interval
 
@@ -26,7 +26,8 @@ MODELS = ("minilm", "gte-small", "stories15m")
 """In the order of columns."""
 TASK_M_COG: dict[str, float] = CLAIMS["order-of-tasks"].arguments["paper"]
 """Figure 7: the paper's M-CoG per task."""
-EVENTS = ("crossing", "mem_gen", "initiation", "f1_90")
+EVENTS = ("crossing", "initiation")
+"""Of centroids; those of class probes are no evidence."""
 
 
 def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
@@ -41,7 +42,8 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
         "memorised": training(grid, runs),
         **{f"memorised {m}": str((memorised["model"] == m).sum()) for m in MODELS},
         **{f"tasks of {m}": str((grid.runs["model"] == m).sum()) for m in MODELS},
-        **ranges(grid, compared),
+        **ranges(grid),
+        **probes(grid),
         **deeper_with_better(grid),
         "scorecard": scorecard(grid),
         "centres": centres(grid),
@@ -56,15 +58,20 @@ def result_values(grid: Grid, runs: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def ranges(grid: Grid, runs: list[Any]) -> dict[str, str]:
+def probes(grid: Grid) -> dict[str, str]:
+    """How many probes there are for flipped labels, and the share that finds none of them."""
+    found = read_tables(grid.group.runs, "probes", ["probe", "f1"])
+    f1 = found.loc[found["probe"] == "mlp", "f1"]
+    return {"probes": f"{len(f1):,}", "probes at 0": f"{(f1 == 0).mean():.0%}"}
+
+
+def ranges(grid: Grid) -> dict[str, str]:
     """Values over tasks that the text speaks about: ranges, and means."""
-    noisy = [run["summary"]["noisy_examples"] for run in runs]
     swapping = _of_technique(grid, "minilm", "swapping")
     windows = grid.windows[grid.windows["technique"] == "swapping"]
     single = windows.groupby("model")["single_layer"].mean()
     return {
         **{f"single {model}": f"{single[model]:.0%}" for model in MODELS},
-        "noisy": f"{min(noisy)} to {max(noisy)}",
         "swapping": f"{number(swapping.min())} to {number(swapping.max())}",
         "paper": f"{number(paper_depths().min())} to {number(paper_depths().max())}",
     }
@@ -255,7 +262,7 @@ def _row_of(
 
 
 def events(grid: Grid) -> str:
-    """The four events per task and model, in layers; a dash where one never happens."""
+    """The events of centroids per task and model, in layers; a dash where one never happens."""
     rows = []
     for task in TASK_M_COG:
         cells = [task]
@@ -283,7 +290,6 @@ def generalisation(grid: Grid) -> str:
         "generalisation score": scores["generalisation_score"],
         "validation score": scores[VALIDATION_SCORES[0]],
         "crossing": depths["crossing"],
-        "mem≫gen": depths["mem_gen"],
     }
     rows = [[task, *(number(float(c[task])) for c in columns.values())] for task in TASK_M_COG]
     return table(["task", *columns], rows)

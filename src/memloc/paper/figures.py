@@ -294,6 +294,7 @@ def draw_centres_of_models(data: FigureData) -> list[Picture]:
     technique = next((name for name in ("retraining", "swapping") if name in known), None)
     if technique is None:
         raise CannotDraw("no run has retraining or swapping")
+    centres = centres[centres["technique"] == technique]
     drawn, _ = _draw_models(data, centres, [technique], unit, 0.12, joined=True)
     caption = f"M-CoG of {technique}: whether lower or higher layers matter more for memorisation."
     spread = "" if data.need_runs().mean_profile else data.seeds_words()
