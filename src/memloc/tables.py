@@ -55,6 +55,8 @@ class Column(NamedTuple):
     meaning: str
     optional: bool = False
     """Whether a table may do without it."""
+    added: bool = False
+    """Whether results of earlier versions lack it. What they found is no evidence then."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ LAYERS = Table(
     {
         "technique": TECHNIQUE,
         "layer": LAYER,
-        "weight": Column("float64", "its weight; techniques have scales of their own"),
+        "weight": Column("float64", "its weight; scales differ; missing if nothing is known"),
         "spread": Column("float64", "standard deviation over the technique's own seeds"),
     },
     of=("run", "localise", "control"),
@@ -204,7 +206,7 @@ EVENTS = Table(
     {
         "model": STATE,
         "event": Column("str", "crossing, first_crossing, initiation, mem_gen or f1_90"),
-        "layer": Column("Int64", "the layer; none if it never happens"),
+        "layer": Column("Int64", "the layer; none if it never happens, or is not known"),
     },
 )
 HISTORY = Table(
@@ -305,7 +307,7 @@ ACCURACY = Table(
     {
         "technique": TECHNIQUE,
         "k": Column("int64", "how many layers it may name"),
-        "accuracy": Column("float64", "share of those that are hidden ones"),
+        "accuracy": Column("float64", "share that are hidden ones; missing if a weight is"),
         "chance": Column("float64", "what random weights would get"),
     },
     of=("control",),

@@ -136,7 +136,15 @@ def _tables(
         for probe_seed in range(2):
             f1 = 0.2 + 0.6 * np.append(0, rising) + random.normal(0, 0.02, layers + 1)
             probe = {"technique": "probing", "probe": "mlp", "model": "memorised", "seed": seed}
-            add("probes", **probe, layer=np.arange(layers + 1), probe_seed=probe_seed, f1=f1)
+            add(
+                "probes",
+                **probe,
+                layer=np.arange(layers + 1),
+                probe_seed=probe_seed,
+                f1=f1,
+                train_f1=1.0,
+                fitted=True,
+            )
         for state, gradient in product(
             ("near_ceiling", "frozen"), ("noisy", "clean", "difference")
         ):
@@ -147,7 +155,15 @@ def _tables(
         for direction in ("restore", "implant"):
             add("patching", **layer, technique="patching", direction=direction, flipped=rising)
         for labels, noisy in (("original", 0.75 - 0.6 * rising), ("perturbed", 0.1 + 0.8 * rising)):
-            add("class_probes", **layer, labels=labels, noisy_f1=noisy, clean_f1=0.8)
+            add(
+                "class_probes",
+                **layer,
+                labels=labels,
+                noisy_f1=noisy,
+                clean_f1=0.8,
+                train_f1=1.0,
+                fitted=True,
+            )
         for state, noisy in (
             ("memorised", 1 - rising),
             ("bottom_swapped", 0.9 + 0 * rising),

@@ -361,3 +361,31 @@ def test_clean_labels_that_were_wrong_before_are_not_lost() -> None:
     assert said(words).startswith("Swapping also loses 9% of the clean labels")
     (words,) = caveats(summary(swapping=worse) | {"clean_accuracy": None})
     assert said(words).startswith("Swapping leaves 14% of the clean labels wrong")
+
+
+# --- layers of which nothing is known ----------------------------------------------------------
+
+UNFITTED = {
+    "because": "12 of 35 probes did not fit their training data",
+    "remedy": "train probes for more steps",
+}
+
+
+def test_layers_of_which_nothing_is_known_are_not_layers_without_weight() -> None:
+    gaps = technique([0.1, 0.2, 0.0, 0.0, 0.1, 0.3], no_evidence=UNFITTED)
+    gaps |= {"layer_weights": [0.1, None, None, 0.0, 0.1, 0.3], "m_cog": None}
+    alone = summary(probing=gaps)
+    assert said(interpret(alone)) == (
+        "Nothing is known about the layers: 12 of 35 probes did not fit their training data, so "
+        "probing says nothing about layers 2 and 3."
+    )
+    among = summary(swapping=RISE, retraining=RISE, probing=gaps)
+    words = said(agreement(among))
+    assert words.endswith("; probing cannot be compared, as some layers have no weight.")
+    assert "gave no layer any weight" not in words
+    assert said(caveats(among)[-1]).endswith("layers 2 and 3; train probes for more steps.")
+
+
+def test_probes_that_did_not_fit_need_no_caution_where_enough_of_their_layer_did() -> None:
+    known = technique(RISING, no_evidence=UNFITTED)
+    assert caveats(summary(swapping=RISE, probing=known)) == []

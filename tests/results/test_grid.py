@@ -57,6 +57,29 @@ def test_events_are_means_over_the_seeds_in_which_they_happen(tmp_path: Path) ->
     assert rows.loc["mem_gen", "missing"] == 3
 
 
+def test_techniques_of_an_earlier_version_that_recorded_less_are_missing(tmp_path: Path) -> None:
+    weights = {"swapping": [[4.0, 2, 1, 1]], "probing": [[1.0, 1, 1, 1]]}
+    events = {"crossing": [3], "mem_gen": [2], "f1_90": [1]}
+    new = write_run(tmp_path, "topics", layers=4, weights=weights, events=events)
+    old = write_run(tmp_path, "reviews", layers=4, weights=weights, events=events)
+    found = {"probes": {"f1": [0.5]}, "class_probes": {"noisy_f1": [0.5]}}
+    for name, columns in found.items():
+        table = pd.DataFrame(columns)
+        table.to_parquet(old / f"{name}.parquet")
+        table.assign(train_f1=1.0, fitted=True).to_parquet(new / f"{name}.parquet")
+    grid = read_grid(tmp_path)
+    centres = grid.centres.set_index(["task", "technique"])["m_cog"]
+    assert ("topics", "probing") in centres
+    assert ("reviews", "probing") not in centres
+    assert ("reviews", "swapping") in centres
+    known = grid.events.dropna(subset="layer").groupby("task")["event"].agg(set)
+    assert known["topics"] == {"crossing", "mem_gen", "f1_90"}
+    assert known["reviews"] == {"crossing"}
+    [note] = grid.notes
+    assert note.startswith(f"In {old.name}: Probing and class_probes ran with an earlier version")
+    assert note.endswith("counts as missing; run again.")
+
+
 def test_scores_positions_and_examples_are_read_where_there_are_some(tmp_path: Path) -> None:
     scores = {name: 0.1 * place for place, name in enumerate(VALIDATION_SCORES)}
     write_run(tmp_path, "with", validation=scores, generalisation=0.6, seconds=90,

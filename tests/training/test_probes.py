@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,16 +11,20 @@ from memloc.techniques.probing import Probing
 from memloc.training import probes
 from memloc.training.probes import (
     ProbeResult,
-    epoch_orders,
+    dropout_masks,
+    epoch_batches,
     f1,
     initial_weights,
     linear_probes,
     split_examples,
+    standardised,
     train_probes,
 )
-from tests.oracles.probing import probe_plainly
+from tests.oracles.probing import probe_plainly, standardise_plainly
 
-QUICK = Probing.Config(seeds=2, epochs=12, select_after=4, hidden=32, learning_rate=2e-3)
+QUICK = Probing.Config(
+    seeds=2, epochs=12, select_after=4, hidden=32, learning_rate=2e-3, least_steps=0
+)
 
 
 def planted(
@@ -48,30 +54,108 @@ def assert_same(one: ProbeResult, other: ProbeResult) -> None:
     ("n_classes", "weights", "strengths"),
     [(2, (0.33, 0.67), [0.0, 0.1, 0.3]), (5, None, [0.0, 0.3])],
 )
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"standardise": False, "batches": "chunks"},
+        {"least_steps": 90, "dropout": 0.0},
+        {"learning_rate": 1e-6, "select_after": 10},
+    ],
+    ids=["default", "chunks-of-raw-states", "least-steps", "nothing-learnt"],
+)
 def test_the_engine_equals_the_oracle(
-    n_classes: int, weights: tuple[float, ...] | None, strengths: list[float]
+    n_classes: int,
+    weights: tuple[float, ...] | None,
+    strengths: list[float],
+    settings: dict[str, Any],
 ) -> None:
-    config = QUICK.replace(dropout=0.0, batch_size=24)
+    config = QUICK.replace(batch_size=24, **settings)
     features, labels = planted(160, 24, strengths, n_classes)
+    features = features * 3 + 1
     splits = splits_of(labels)
     result = train_probes(features, labels, n_classes, splits, config, class_weights=weights)
     agreement = []
     for layer in range(len(strengths)):
         for seed, split in enumerate(splits):
-            predicted, best, epoch, _ = probe_plainly(
+            plain = probe_plainly(
                 features[layer], labels, n_classes, split.train, split.validation,
                 initial_weights(seed, 24, config.hidden, n_classes),
-                epoch_orders(seed, len(split.train), config.epochs),
-                class_weights=weights, first_epoch=5, dropout=0.0,
-                learning_rate=config.learning_rate, batch_size=24,
+                epoch_batches(seed, len(split.train), config),
+                masks=dropout_masks(seed, config.dropout) if config.dropout else None,
+                class_weights=weights, first_epoch=config.select_after + 1,
+                standardise=config.standardise, learning_rate=config.learning_rate,
             )  # fmt: skip
             ours = result.predicted[layer, seed]
-            agreement.append((ours == predicted).mean())
-            assert result.epoch[layer, seed] == epoch
-            assert result.validation_f1[layer, seed] == pytest.approx(best)
-            scores = [f1(p[split.test], labels[split.test], n_classes) for p in (ours, predicted)]
+            agreement.append((ours == plain.predicted).mean())
+            assert result.epoch[layer, seed] == plain.epoch
+            assert result.validation_f1[layer, seed] == pytest.approx(plain.validation_f1)
+            scores = [
+                f1(p[split.test], labels[split.test], n_classes) for p in (ours, plain.predicted)
+            ]
             assert scores[0] == pytest.approx(scores[1], abs=0.01)
     assert np.mean(agreement) > 0.999
+
+
+@pytest.mark.parametrize("macro", [False, True])
+def test_without_a_validation_f1_above_0_the_last_epoch_stays(macro: bool) -> None:
+    features, labels = planted(160, 24, [0.0, 0.5])
+    [split] = splits_of(labels, 1)
+    # Classes that nobody can predict, as they are in no example that trains.
+    unseen = np.where(np.isin(np.arange(160), split.validation), 2, labels)
+    sought = train_probes(features, unseen, 3, [split], QUICK, macro=macro)
+    assert not sought.validation_f1.any()
+    assert (sought.epoch == QUICK.epochs).all()
+    last = train_probes(
+        features, unseen, 3, [split], QUICK.replace(select_after=QUICK.epochs), macro=macro
+    )
+    np.testing.assert_array_equal(sought.predicted, last.predicted)
+    first = QUICK.replace(epochs=QUICK.select_after + 1)
+    earlier = train_probes(features, unseen, 3, [split], first, macro=macro)
+    assert (sought.predicted != earlier.predicted).any()
+
+
+def test_small_data_get_the_least_number_of_steps() -> None:
+    features, labels = planted(100, 8, [0.0])
+    splits = splits_of(labels, 1)
+    steps = -(-len(splits[0].train) // QUICK.batch_size)
+    for least, epochs in ((0, 12), (12 * steps, 12), (12 * steps + 1, 13), (100, -(-100 // steps))):
+        config = QUICK.replace(least_steps=least)
+        result = train_probes(features, labels, 2, splits, config)
+        assert result.steps == epochs * steps
+        assert len(list(epoch_batches(0, len(splits[0].train), config))) == epochs
+
+
+@pytest.mark.parametrize("batches", ["shuffled", "chunks"])
+def test_batches_are_drawn_anew_or_only_change_their_order(batches: str) -> None:
+    epochs = list(epoch_batches(3, 75, QUICK.replace(batches=batches, batch_size=32)))
+    together = [{frozenset(batch.tolist()) for batch in epoch} for epoch in epochs]
+    assert all(sorted(np.concatenate(epoch)) == list(range(75)) for epoch in epochs)
+    if batches == "chunks":
+        assert all(sets == together[0] for sets in together)
+        assert {len(epoch[-1]) for epoch in epochs} == {11, 32}  # the short one comes anywhere
+    else:
+        assert len({frozenset(sets) for sets in together}) == len(epochs)
+        assert {tuple(map(len, epoch)) for epoch in epochs} == {(32, 32, 11)}
+
+
+def test_features_are_standardised_by_the_training_split() -> None:
+    random = np.random.default_rng(0)
+    features = torch.from_numpy(random.normal(5, 3, (2, 40, 4)).astype(np.float32))
+    features[0, :, 1] = 7.3  # constant everywhere
+    features[0, :, 2] = 7.3 + 1e-6 * features[1, :, 2]  # but for rounding
+    train = np.arange(30)
+    features[1, :30, 3], features[1, 30:, 3] = 0.0, 2.5  # constant in the training split alone
+    scaled = standardised(features, train)
+    for index in range(2):
+        expected = standardise_plainly(features[index], train)
+        torch.testing.assert_close(scaled[index], expected, rtol=1e-5, atol=1e-5)
+    varying = scaled[0, :30, [0, 3]]
+    torch.testing.assert_close(varying.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(varying.std(0, correction=0), torch.ones(2))
+    assert scaled[0, :, 1].abs().max() == 0
+    assert scaled[0, :, 2].abs().max() < 1e-4
+    assert (scaled[1, 30:, 3] == 2.5).all()
 
 
 def test_the_initial_weights_are_those_of_torch() -> None:

@@ -254,14 +254,19 @@ def initiation(
 
 
 def mem_gen(perturbed_noisy: np.ndarray, original_noisy: np.ndarray) -> int | None:
-    """The first layer where probes find the flipped label clearly better than the original one."""
-    return _first(np.asarray(perturbed_noisy) > np.asarray(original_noisy) + MEM_GEN_MARGIN)
+    """The first layer where probes find the flipped label clearly better than the original one.
+
+    Not known if a layer below it has no F1 (NaN), as it may have happened there.
+    """
+    perturbed, original = np.asarray(perturbed_noisy), np.asarray(original_noisy)
+    return _first(perturbed > original + MEM_GEN_MARGIN, np.isfinite(perturbed + original))
 
 
 def f1_90(clean: np.ndarray, chance: float) -> int | None:
     """The first layer where probes are nearly as good on clean examples as in the best layer.
 
-    F1 is rescaled so that guessing is 0 and the best layer is 1.
+    F1 is rescaled so that guessing is 0 and the best layer is 1. Not known if any layer has no F1
+    (NaN), as it may be the best.
     """
     scores = np.asarray(clean, dtype=float)
     best = scores.max()
@@ -300,9 +305,9 @@ def event_table(model: str, events: dict[str, int | None]) -> pd.DataFrame:
     )
 
 
-def _first(happens: np.ndarray) -> int | None:
-    layers = np.flatnonzero(happens)
-    return int(layers[0]) + 1 if len(layers) else None
+def _first(happens: np.ndarray, known: np.ndarray | bool = True) -> int | None:
+    layers = np.flatnonzero(happens | ~np.broadcast_to(known, happens.shape))
+    return int(layers[0]) + 1 if len(layers) and happens[layers[0]] else None
 
 
 def _from_which_on(holds: np.ndarray) -> int | None:

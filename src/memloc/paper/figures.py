@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 
 from memloc.analysis.control import parse_hidden, score
 from memloc.analysis.correlation import FEWEST, mean_correlation
+from memloc.analysis.probes import fitted_means
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.paper.binarised import compare_twins
 from memloc.report.figures.looks import (
@@ -281,7 +282,8 @@ def _probing(data: FigureData) -> pd.DataFrame:
         return pd.DataFrame()
     rows = probes[(probes["probe"] == "mlp") & (probes["state"] == "memorised")]
     by = ["task", "model", "technique", "seed", "layer"]
-    return rows[rows["layer"] >= 1].groupby(by)["f1"].mean().rename("weight").reset_index()
+    means = fitted_means(rows[rows["layer"] >= 1], by, ["f1"])
+    return means.rename(columns={"f1": "weight"}).reset_index()
 
 
 @figure("fig6", "M-CoG of retraining, model by model", "memloc run, two models or more", (6,))
@@ -528,7 +530,8 @@ def _draw_probes(data: FigureData, rows: pd.DataFrame, suffix: str) -> Picture:
     """Of all models of the same depth."""
     models = only(data.models, rows["model"])
     panel_of = ["task", "labels", "layer"]
-    means = rows.groupby([*panel_of, "model"])[["noisy_f1", "clean_f1"]].mean()
+    found = fitted_means(rows, [*panel_of, "model", "seed"], ["noisy_f1", "clean_f1"])
+    means = found.groupby([*panel_of, "model"]).mean()
     means = means.groupby(panel_of).mean().reset_index().assign(seed=0)  # a mean has no band
     events = data.need_runs().events
     events = events[(events["event"] == "mem_gen") & events["model"].isin(list(models))]
@@ -558,7 +561,7 @@ def _draw_probes(data: FigureData, rows: pd.DataFrame, suffix: str) -> Picture:
     names = ", ".join(look.name for look in models.values())
     caption = (
         "Class probes, trained on perturbed or on original labels: F₁ by layer, mean over models "
-        f"and seeds ({names}). Gaps: no probe of the layer fits its own training data."
+        f"and seeds ({names}). Gaps: too few probes of the layer fit their own training data."
     )
     return Picture(suffix, drawn, caption)
 

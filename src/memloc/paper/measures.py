@@ -249,7 +249,7 @@ def probing_is_not_local(evidence: Evidence) -> Measured:
     """Share of the runs in which no layer has more than half of the probing weight."""
     rows = evidence.grid.weights
     by_run = rows[rows["technique"] == "probing"].groupby("run")["weight"]
-    total, largest = by_run.sum(), by_run.max()
+    total, largest = by_run.sum(skipna=False), by_run.max()
     shares = (largest / total)[total > 0]
     words = f"largest layer has {shares.mean():.0%} on average" if len(shares) else ""
     return _mean((shares <= HALF).astype(float), words)
@@ -265,7 +265,7 @@ def probing_depends_on_task(evidence: Evidence) -> Measured:
     """The same for the course of probing: which share of the increase is in which layer."""
     rows = evidence.grid.seed_weights
     rows = rows[rows["technique"] == "probing"]
-    total = rows.groupby(["run", "seed"])["weight"].transform("sum")
+    total = rows.groupby(["run", "seed"])["weight"].transform("sum", skipna=False)
     rows = rows.assign(share=rows["weight"] / total.where(total > 0))
     identity = ["run", "task", "model", "technique", "seed"]
     wide = rows.pivot(index=identity, columns="layer", values="share")

@@ -154,7 +154,11 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "n_noisy": summary.get("noisy_examples"),
         "noisy_labels": noisy_labels(summary),
         "words": [sentence for sentence in words if sentence],
-        "caveats": [*(summary.get("caveats") or []), *(summary.get("failures") or [])],
+        "caveats": [
+            *filter(None, [run.outdated_words]),
+            *(summary.get("caveats") or []),
+            *(summary.get("failures") or []),
+        ],
         "figures": key_figures(summary),
     }
 

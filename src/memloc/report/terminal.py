@@ -263,11 +263,12 @@ def _short(numbers: Iterable[float]) -> list[str]:
     return [decimal(number, 2).removesuffix(".00") for number in numbers]
 
 
-def _weight(weights: list[float], layer: int, width: int) -> Text:
+def _weight(weights: list[float | None], layer: int, width: int) -> Text:
     weight = weights[layer]
     if weight is None:
         return Text(f"{' ' * width}     -")
-    return bar(weight / (max(weights) or 1.0), width).append(f" {weight:.3f}", "default")
+    largest = max(one for one in weights if one is not None)
+    return bar(weight / (largest or 1.0), width).append(f" {weight:.3f}", "default")
 
 
 def show_explanation(summary: dict[str, Any], console: Console) -> None:

@@ -8,6 +8,7 @@ runs are compared.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -15,15 +16,25 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
+from pyarrow.parquet import read_schema
 
 import memloc
 from memloc.errors import MemlocError, StoreError
-from memloc.tables import ARTEFACTS, REPORT, Experiment
-from memloc.techniques import all_tables
+from memloc.tables import ARTEFACTS, REPORT, Column, Experiment
+from memloc.techniques import Technique, all_tables, classes
+from memloc.text import listed
+
+FOUND = {
+    "layers": ("technique", "weight"),
+    "accuracy": ("technique", "accuracy"),
+    "events": ("event", "layer"),
+}
+"""What techniques and explanations found: the table, the column that says who, and the value."""
 
 
 class ResultsError(MemlocError):
@@ -90,6 +101,41 @@ class RunFolder:
             return name in self.tables
         return (self.path / f"{name}.parquet").exists()
 
+    @cached_property
+    def outdated(self) -> tuple[type[Technique], ...]:
+        """Techniques and explanations of an earlier version, which recorded less than it takes now.
+
+        What they found is read as missing.
+        """
+        return tuple(
+            one
+            for one in classes().values()
+            if any(
+                self.has(table.name) and not self._has_columns(table.name, added)
+                for table in one.tables
+                if (added := {name for name, column in table.columns.items() if column.added})
+            )
+        )
+
+    def _has_columns(self, name: str, columns: set[str]) -> bool:
+        if self.tables is not None:
+            return columns <= set(self.tables[name])
+        try:
+            return columns <= set(read_schema(self.path / f"{name}.parquet").names)
+        except (OSError, ValueError):
+            return True  # reading the table says what is wrong with it
+
+    @property
+    def outdated_words(self) -> str:
+        """A sentence about `outdated`; empty if there are none."""
+        if not self.outdated:
+            return ""
+        names = listed([one.name for one in self.outdated]).capitalize()
+        return (
+            f"{names} ran with an earlier version, which did not record all that it "
+            "takes to trust them, so what they found counts as missing; run again."
+        )
+
     def table(
         self,
         name: str,
@@ -117,6 +163,8 @@ class RunFolder:
             else:
                 table = self.tables[name]
                 table = table if examples is None else table[table["example"].isin(examples)]
+            if self.outdated:
+                table = self._without_outdated(name, table, schema)
             wanted = [c for c in columns or schema if c in table or not schema[c].optional]
             absent = [column for column in wanted if column not in table]
             if absent:
@@ -125,6 +173,23 @@ class RunFolder:
         # Arrow has many kinds of errors, and a file that cannot be read is one case for the user.
         except Exception as error:
             raise damaged(path, str(error), self.kind) from None
+
+    def _without_outdated(
+        self, name: str, table: pd.DataFrame, schema: Mapping[str, Column]
+    ) -> pd.DataFrame:
+        """The table without what `outdated` ones found, and with the columns that they lack."""
+        table = table.assign(
+            **{
+                column: False if about.dtype == "bool" else math.nan
+                for column, about in schema.items()
+                if about.added and column not in table
+            }
+        )
+        if name in FOUND:
+            who, value = FOUND[name]
+            names = {name for one in self.outdated for name in (one.name, *one.events)}
+            table[value] = table[value].mask(table[who].isin(names))
+        return table
 
 
 def unit_of(settings: Mapping[str, Any]) -> str:

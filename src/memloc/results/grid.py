@@ -284,6 +284,10 @@ class Grid:
             if folders:
                 names = ", ".join(folder.path.name for folder in folders)
                 notes.append(f"Left out, {reason}: {names}.")
+        old = [run for run in self.group.runs.values() if run.outdated]
+        for sentence in sorted({run.outdated_words for run in old}):
+            places = ", ".join(run.path.name for run in old if run.outdated_words == sentence)
+            notes.append(f"In {places}: {sentence}")
         differing = ", ".join(other_differences(self.group.runs.values()))
         if differing:
             notes.append(f"The runs differ in {differing}; scores may not be comparable.")

@@ -222,6 +222,8 @@ def _lean(name: str, result: dict[str, Any]) -> str:
 
 def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -> str:
     undone = undone_by_all(result)
+    if no_evidence(result):
+        return f"Nothing is known about the layers: {_says_nothing(name, result)}."
     if undone is None:
         return f"Nothing to localise: {name} gives no layer any weight."
     where = part_of(result) or "layers"
@@ -237,6 +239,17 @@ def _nothing_found(name: str, summary: dict[str, Any], result: dict[str, Any]) -
     )
 
 
+def no_evidence(result: dict[str, Any]) -> dict[str, str] | None:
+    """Why a technique cannot weigh some layers (because, remedy), in its own words, if so."""
+    return result.get("no_evidence") if None in result["layer_weights"] else None
+
+
+def _says_nothing(name: str, result: dict[str, Any]) -> str:
+    unknown = [str(n) for n, weight in enumerate(result["layer_weights"], 1) if weight is None]
+    where = f"layer{'s' if len(unknown) > 1 else ''} {listed(unknown)}"
+    return f"{result['no_evidence']['because']}, so {name} says nothing about {where}"
+
+
 def peak(result: dict[str, Any]) -> int:
     """The layer with the largest weight."""
     return int(np.argmax(result["layer_weights"])) + 1
@@ -250,9 +263,12 @@ def agreement(summary: dict[str, Any]) -> str:
     if not others or not techniques:
         return compared
     empty = {n: r for n, r in others.items() if r["m_cog"] is None}
+    unknown = [n for n, r in empty.items() if None in r["layer_weights"]]
+    partly = [n for n in unknown if no_evidence(empty[n])]
     reasons = {
-        "gave no layer any weight": [n for n, r in empty.items() if None not in r["layer_weights"]],
-        "found no weights": [n for n, r in empty.items() if None in r["layer_weights"]],
+        "gave no layer any weight": [n for n in empty if n not in unknown],
+        "found no weights": [n for n in unknown if n not in partly],
+        "cannot be compared, as some layers have no weight": partly,
         "undid too little to compare": [n for n in others if n not in empty],
     }
     without = "; ".join(f"{listed(names)} {why}" for why, names in reasons.items() if names) + "."
@@ -344,6 +360,9 @@ def caveats(summary: dict[str, Any]) -> list[str]:
         )
     found += cut_words({"": summary.get("cut_share")})
     for name, result in techniques.items():
+        lacking = no_evidence(result)
+        if lacking is not None:
+            found.append(f"{_says_nothing(name, result)}; {lacking['remedy']}.")
         failed = result.get("failed_windows")
         if failed:
             missing = "1 window is" if len(failed) == 1 else f"{len(failed)} windows are"
@@ -467,6 +486,11 @@ def control_caveats(summary: dict[str, Any], about: dict[str, Any]) -> list[str]
             "be found. Try more epochs or attempts."
         )
     found += cut_words(summary["cut_share"])
+    for name, n in summary["without_weights"].items():
+        found.append(
+            f"{name} could not weigh all layers of {n} of {summary['control_models']} control "
+            "models; these do not count in its accuracy."
+        )
     part = PARTS.get(about["unit"])
     if part:
         found.append(

@@ -206,6 +206,8 @@ def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
     profiles = [rows.sort_values("layer")["weight"].to_numpy() for rows in _by_seed(layers)]
     # A seed in which changing all layers undoes nothing has no profile; the others are averaged.
     defined = np.array([profile for profile in profiles if np.isfinite(profile).all()])
+    # Without any whole profile, layers of which something is known are shown all the same.
+    part = layers.groupby("layer")["weight"].mean()
     centres = [centre_of_gravity(profile) for profile in profiles]
     known = [centre for centre in centres if centre is not None]
     n_layers = int(layers["layer"].max())
@@ -217,7 +219,7 @@ def _summarise_layers(layers: pd.DataFrame) -> dict[str, Any]:
         "m_cog": float(np.mean(known)) if known else None,
         "m_cog_per_seed": centres,
         "m_cog_spread": number(np.std(known, ddof=1)) if len(known) > 1 else None,
-        "layer_weights": numbers(defined.mean(axis=0) if len(defined) else nothing),
+        "layer_weights": numbers(defined.mean(axis=0) if len(defined) else part),
         "layer_weights_spread": numbers(spread),
         "spread_within_seed": numbers(within),
     }
@@ -494,6 +496,7 @@ def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) ->
         "control_models": len(cells),
         "chance": float(scored["chance"].mean()) if len(scored) else None,
         "by_technique": records(score(scored, "technique")),
+        "without_weights": _without_weights(tables["accuracy"]),
         "by_task": {"techniques": usual, "scores": records(score(scored, "task", usual))},
         "by_model": {"techniques": usual, "scores": records(score(scored, "model", usual))},
         "trainings": _trainings(trainings, tables["attempts"]),
@@ -512,6 +515,13 @@ def summarise_control(about: dict[str, Any], tables: dict[str, pd.DataFrame]) ->
     summary["interpretation"] = interpret_control(summary)
     summary["caveats"] = control_caveats(summary, about)
     return summary
+
+
+def _without_weights(accuracy: pd.DataFrame) -> dict[str, int]:
+    """By technique: control models whose layers it could not all weigh, if there are any."""
+    rows = accuracy[accuracy["accuracy"].isna()]
+    cells = rows.drop_duplicates(["technique", "model", "task", "hidden", "seed"])
+    return {str(name): int(n) for name, n in cells["technique"].value_counts().items()}
 
 
 def _trainings(trainings: pd.DataFrame, attempts: pd.DataFrame) -> dict[str, Any]:

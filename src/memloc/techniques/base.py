@@ -199,6 +199,8 @@ class Technique:
     """Whether a run that looks at checkpoints of the training applies it to them."""
     tables: ClassVar[tuple[Table, ...]] = ()
     """What it writes beside the usual tables."""
+    events: ClassVar[tuple[str, ...]] = ()
+    """Events that follow from its own tables, so that they are as reliable as these."""
     colour: ClassVar[str | None] = None
     """Of its lines and points in figures, as #RRGGBB; None leaves the choice to them."""
     marker: ClassVar[str | None] = None

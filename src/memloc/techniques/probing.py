@@ -6,7 +6,9 @@ noisy class on examples it has not seen, averaged over the seeds:
 
     weight_l = max(0, F1_l − F1_{l−1})
 
-For layer 1 the baseline is the same probe on layer 1 of θ_P. A logistic regression on the same
+For layer 1 the baseline is the same probe on layer 1 of θ_P. A probe that did not even fit the
+examples it was trained on says nothing about others: it is left out of the mean, and F1_l is
+missing, not 0, if fewer than half of the layer's probes fitted. A logistic regression on the same
 states is reported beside it as a control: what it finds needed no capacity of the probe.
 
 Class probes (section 5) are the same probes with another target: the class, once by original and
@@ -16,12 +18,12 @@ clean examples apart, each against the labels it was trained with (macro F1).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from memloc.config import MOST_EPOCHS, Settings
-from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table, numbers
+from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table, number, numbers
 from memloc.techniques.base import (
     Context,
     Explanation,
@@ -56,11 +58,25 @@ class Probing(Technique):
         learning_rate: float = Field(2e-4, gt=0, description="Of AdamW.")
         weight_decay: float = Field(1e-5, ge=0, description="Of AdamW.")
         batch_size: int = Field(32, ge=1, description="Examples per step.")
+        standardise: bool = Field(
+            True, description="Give every feature mean 0 and deviation 1 over the training split."
+        )
+        least_steps: int = Field(
+            1000, ge=0, description="Small data get more epochs, until there are so many steps."
+        )
+        batches: Literal["shuffled", "chunks"] = Field(
+            "shuffled",
+            description="Drawn anew in every epoch, or once (chunks), so that their order changes.",
+        )
+        fitted_at: float = Field(
+            0.5, ge=0, le=1, description="Training F1 from which on a probe counts as fitted."
+        )
         clean_weight: float = Field(0.33, gt=0, description="Of clean examples in the loss.")
         noisy_weight: float = Field(0.67, gt=0, description="Of noisy examples in the loss.")
 
     config: Config
     name = "probing"
+    revision = 2
     needs = ("states:memorised", "states:pretrained")
     smallest_group = SMALLEST_GROUP
     at_checkpoints = True
@@ -75,6 +91,10 @@ class Probing(Technique):
                 "layer": Column("int64", "the layer; 0 is before the first"),
                 "probe_seed": Column("int64", "seed of the probe"),
                 "f1": Column("float64", "F1 of the noisy class on examples it has not seen"),
+                "train_f1": Column("float64", "F1 on the examples it was trained on", added=True),
+                "fitted": Column(
+                    "bool", "whether that is enough for its other F1 to count", added=True
+                ),
                 "validation_f1": Column("float64", "F1 by which its epoch was chosen"),
                 "epoch": Column("Int64", "that epoch"),
             },
@@ -85,16 +105,21 @@ class Probing(Technique):
 
     @classmethod
     def summarise(cls, tables: Tables) -> dict[str, Any]:
-        """F1 by layer of both kinds of probes, and on layer 1 of θ_P."""
+        """F1 by layer of both kinds of probes, and on layer 1 of θ_P; and how many did not fit."""
+        from memloc.analysis.probes import fitted_means, unfitted
+
         probes = tables["probes"]
-
-        def mean_f1(probe: str, model: str) -> list[float | None]:
-            rows = probes[(probes["probe"] == probe) & (probes["model"] == model)]
-            return numbers(rows.groupby("layer")["f1"].mean())
-
+        seeds = [name for name in ("seed",) if name in probes]
+        means = fitted_means(probes, ["probe", "model", "layer", *seeds], ["f1"])["f1"]
+        f1 = means.groupby(["probe", "model", "layer"]).mean()
+        # No weight depends on layer 0, where all examples may look alike.
+        counted = probes[(probes["probe"] == "mlp") & (probes["layer"] > 0)]
         return {
-            "f1": {probe: mean_f1(probe, "memorised") for probe in ("mlp", "linear")},
-            "baseline_f1": {probe: mean_f1(probe, "pretrained")[0] for probe in ("mlp", "linear")},
+            "f1": {probe: numbers(f1[probe, "memorised"]) for probe in ("mlp", "linear")},
+            "baseline_f1": {
+                probe: number(f1[probe, "pretrained", 1]) for probe in ("mlp", "linear")
+            },
+            "no_evidence": unfitted(counted),
         }
 
     def cost(self, n_layers: int) -> float:
@@ -107,6 +132,7 @@ class Probing(Technique):
         import pandas as pd
         import torch
 
+        from memloc.analysis.probes import gains
         from memloc.analysis.windows import layer_table
         from memloc.training.probes import f1, linear_probes, split_examples, train_probes
 
@@ -120,14 +146,12 @@ class Probing(Technique):
         mlp = train_probes(features, noisy, 2, splits, config, class_weights=weights, report=report)
         linear = linear_probes(features, noisy, splits, class_weights=weights)
 
-        def test_f1(predicted: np.ndarray) -> np.ndarray:
-            scores = [
-                f1(predicted[:, seed][:, split.test], noisy[split.test], 2)
-                for seed, split in enumerate(splits)
-            ]
-            return np.stack(scores, axis=1)
+        def scores(predicted: np.ndarray, part: str) -> np.ndarray:
+            """F1 [features, seeds] on the examples of one part of the splits."""
+            rows = [getattr(split, part) for split in splits]
+            found = [f1(predicted[:, i][:, row], noisy[row], 2) for i, row in enumerate(rows)]
+            return np.stack(found, axis=1)
 
-        found = test_f1(mlp.predicted)
         columns = {
             "technique": self.name,
             "model": np.repeat([*["memorised"] * len(states), "pretrained"], config.seeds),
@@ -135,26 +159,16 @@ class Probing(Technique):
             "probe_seed": np.tile(np.arange(config.seeds), len(features)),
         }
         chosen = {"validation_f1": mlp.validation_f1.reshape(-1), "epoch": mlp.epoch.reshape(-1)}
-        tables = [
-            pd.DataFrame({**columns, "probe": "mlp", "f1": found.reshape(-1), **chosen}),
-            pd.DataFrame({**columns, "probe": "linear", "f1": test_f1(linear).reshape(-1)}),
-        ]
+        tables = []
+        for probe, predicted, more in (("mlp", mlp.predicted, chosen), ("linear", linear, {})):
+            test, train = (scores(predicted, part).reshape(-1) for part in ("test", "train"))
+            fit = {"train_f1": train, "fitted": train >= config.fitted_at}
+            tables.append(pd.DataFrame({**columns, "probe": probe, "f1": test, **fit, **more}))
+        known = np.where(tables[0]["fitted"], tables[0]["f1"], np.nan)
         return {
-            "layers": layer_table(self.name, *gains(found)),
+            "layers": layer_table(self.name, *gains(known.reshape(-1, config.seeds))),
             "probes": self.tables[0].frame(pd.concat(tables, ignore_index=True)),
         }
-
-
-def gains(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of layers 1..L from F1 [layers 0..L and the baseline, seeds], and their spread."""
-    import numpy as np
-
-    before = scores[:-2].copy()
-    before[0] = scores[-1]
-    gain = scores[1:-1] - before
-    several = scores.shape[1] > 1
-    spread = gain.std(axis=1, ddof=1) if several else np.full(len(gain), np.nan)
-    return np.maximum(0.0, gain.mean(axis=1)), spread
 
 
 class ClassProbes(Explanation):
@@ -163,9 +177,11 @@ class ClassProbes(Explanation):
     Config = Probing.Config
     config: Probing.Config
     name = "class_probes"
+    revision = 2
     settings_from = "probing"
     needs = ("states:memorised",)
     smallest_group = SMALLEST_GROUP
+    events = ("mem_gen", "f1_90")
     tables = (
         Table(
             "class_probes",
@@ -177,6 +193,12 @@ class ClassProbes(Explanation):
                 "noisy_f1": Column("float64", "macro F1 on noisy examples"),
                 "clean_f1": Column("float64", "macro F1 on clean examples"),
                 "guessing_f1": Column("float64", "macro F1 of guessing"),
+                "train_f1": Column(
+                    "float64", "macro F1 on the examples it was trained on", added=True
+                ),
+                "fitted": Column(
+                    "bool", "whether that is enough for its other F1 to count", added=True
+                ),
                 "validation_f1": Column("float64", "macro F1 by which its epoch was chosen"),
                 "epoch": Column("int64", "that epoch"),
             },
@@ -187,17 +209,34 @@ class ClassProbes(Explanation):
     @classmethod
     def summarise(cls, tables: Tables) -> dict[str, Any]:
         """F1 by layer on noisy and on clean examples, for both kinds of labels."""
+        from memloc.analysis.probes import fitted_means, unfitted
+
         if "class_probes" not in tables:
             return {}
+        probes = tables["class_probes"]
+        seeds = [name for name in ("seed",) if name in probes]
+        means = fitted_means(probes, ["labels", "layer", *seeds], ["noisy_f1", "clean_f1"])
+        means = means.groupby(["labels", "layer"]).mean()
         return {
             "class_probes": {
-                labels: {
-                    kind: numbers(rows.groupby("layer")[f"{kind}_f1"].mean())
-                    for kind in ("noisy", "clean")
-                }
-                for labels, rows in tables["class_probes"].groupby("labels", sort=False)
+                **{
+                    labels: {
+                        kind: numbers(means[f"{kind}_f1"][labels]) for kind in ("noisy", "clean")
+                    }
+                    for labels in ("original", "perturbed")
+                },
+                "no_evidence": unfitted(probes),
             }
         }
+
+    @classmethod
+    def sentences(cls, found: dict[str, Any]) -> list[str]:
+        """Why an event may be missing."""
+        lacking = found.get("class_probes", {}).get("no_evidence")
+        if lacking is None:
+            return []
+        unknown = "what they would find in their layers is not known"
+        return [f"Of those for classes, {lacking['because']}, so {unknown}; {lacking['remedy']}."]
 
     def cost(self, n_layers: int) -> float:
         """Probes of both kinds of labels."""
@@ -234,6 +273,9 @@ class ClassProbes(Explanation):
                     "validation_f1": probes.validation_f1[:, seed],
                     "epoch": probes.epoch[:, seed],
                 }
+                answers = probes.predicted[:, seed][:, split.train]
+                columns["train_f1"] = f1(answers, labels[split.train], n_classes, macro=True)
+                columns["fitted"] = columns["train_f1"] >= config.fitted_at
                 for kind, chosen in (("noisy", noisy), ("clean", ~noisy)):
                     rows = split.test[chosen[split.test]]
                     answers = probes.predicted[:, seed][:, rows]
@@ -256,13 +298,14 @@ def guessing_f1(labels: np.ndarray, n_classes: int, seed: int) -> float:
 
 
 def probe_events(probes: pd.DataFrame) -> dict[str, int | None]:
-    """mem≫gen and 90% F1 from the scores of all probes, averaged over probe seeds.
+    """mem≫gen and 90% F1 from the scores of the probes that fitted, averaged over probe seeds.
 
     The second looks at both kinds of probes: on clean examples they answer to the same labels.
     """
     from memloc.analysis.centroids import f1_90, mem_gen
+    from memloc.analysis.probes import fitted_means
 
-    means = probes.groupby(["labels", "layer"])[["noisy_f1", "clean_f1"]].mean()
+    means = fitted_means(probes, ["labels", "layer"], ["noisy_f1", "clean_f1"])
     original, perturbed = means.loc["original"], means.loc["perturbed"]
     clean = (original["clean_f1"] + perturbed["clean_f1"]) / 2
     return {

@@ -1,8 +1,9 @@
 """Probes: small classifiers on the states of one layer (sections 3.1 and 5).
 
 An MLP d-hidden-hidden-C with GELU and dropout on its input, AdamW, the weights of the epoch with
-the best validation F1. All layers of one probe seed share split, order of the data, initial
-weights and dropout, so that layers differ in nothing but their features.
+the best validation F1; if that is 0 in every epoch that may be chosen, those of the last epoch. All
+layers of one probe seed share split, batches, initial weights and dropout, so that layers differ in
+nothing but their features.
 
 The probes of a seed train together as one batched model, forward and backward written out: such
 small matrices would otherwise spend most of the time between the multiplications.
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 # Small groups wait for Python, large ones for memory. With a neighbour on the other core, who
 # shares the L3 cache, 7 MiB beat 14 MiB (280 to 300), so the limit is nearer to the lower end.
 GROUP_BYTES = 12 * 2**20
+CONSTANT = 1e-5
+"""A feature that varies by less than this share of the typical state varies by rounding alone."""
 _LEVELS = 2**16  # of the random numbers for dropout
 _EVALUATION_ROWS = 1024
 
@@ -54,7 +57,7 @@ class ProbeResult:
     validation_f1: np.ndarray
     """[F, S] best F1 on the validation split."""
     epoch: np.ndarray
-    """[F, S] first epoch (from 1) that reached it."""
+    """[F, S] first epoch (from 1) that reached it; the last one if it is 0."""
     steps: int
     """Optimiser steps times probes."""
 
@@ -108,11 +111,39 @@ def initial_weights(seed: int, d: int, hidden: int, n_classes: int) -> dict[str,
     return weights
 
 
-def epoch_orders(seed: int, n: int, epochs: int) -> Iterator[np.ndarray]:
-    """The order of n training examples in every epoch."""
+def epochs_of(n: int, config: Probing.Config) -> int:
+    """Passes over n training examples: as many as set, or more if these are too few steps."""
+    return max(config.epochs, math.ceil(config.least_steps / math.ceil(n / config.batch_size)))
+
+
+def epoch_batches(seed: int, n: int, config: Probing.Config) -> Iterator[list[np.ndarray]]:
+    """The batches of n training examples in every epoch: positions from 0 to n − 1."""
     random = np.random.default_rng(seed)
-    for _ in range(epochs):
-        yield random.permutation(n)
+    cuts = range(config.batch_size, n, config.batch_size)
+    batches = np.split(random.permutation(n), cuts)
+    for _ in range(epochs_of(n, config)):
+        if config.batches == "chunks":
+            yield [batches[index] for index in random.permutation(len(batches))]
+        else:
+            yield batches
+            batches = np.split(random.permutation(n), cuts)
+
+
+def standardised(features: Tensor, train: np.ndarray) -> Tensor:
+    """Features [F, N, d] with mean 0 and deviation 1 over the training examples of each set.
+
+    What does not vary there, such as the first position of an encoder before its first layer, is
+    only centred: divided by its deviation, rounding would look like a finding.
+    """
+    rows = torch.from_numpy(train).to(features.device)
+    scaled = torch.empty_like(features)
+    for source, target in zip(features, scaled, strict=True):
+        seen = source.index_select(0, rows).cpu().double()
+        deviation, typical = seen.std(0, correction=0), seen.square().mean().sqrt()
+        deviation[deviation <= CONSTANT * typical] = 1.0
+        mean, scale = (a.float().to(features.device) for a in (seen.mean(0), deviation))
+        torch.sub(source, mean, out=target).div_(scale)
+    return scaled
 
 
 def train_probes(
@@ -191,14 +222,14 @@ def linear_probes(
     return predicted
 
 
-def _targets(labels: np.ndarray, weights: np.ndarray, batch_size: int) -> list[np.ndarray]:
+def _targets(labels: np.ndarray, weights: np.ndarray, sizes: Sequence[int]) -> list[np.ndarray]:
     """Weight [n, 1] of every example in the mean of its batch, and that times its one-hot row.
 
     The gradient of the loss with respect to the logits is softmax × weight − target.
     """
     share = weights[labels]
-    total = np.add.reduceat(share, np.arange(0, len(share), batch_size))
-    share /= np.repeat(total, batch_size)[: len(share)]
+    total = np.add.reduceat(share, np.cumsum([0, *sizes[:-1]]))
+    share /= np.repeat(total, sizes)
     target = np.zeros((len(share), len(weights)), np.float32)
     target[np.arange(len(share)), labels] = share
     return [share[:, None].astype(np.float32), target]
@@ -287,7 +318,7 @@ class _Stack:
         return z1, h1, z2, h2, torch.baddbmm(b3, h2, w3.mT)
 
 
-def _dropout_masks(seed: int, rate: float) -> Callable[[int, int], Tensor]:
+def dropout_masks(seed: int, rate: float) -> Callable[[int, int], Tensor]:
     """Gives masks [n, d] of zeros and factors, the same sequence on every device.
 
     Sixteen random bits per number take a third of the time of a float32, and the rate is off by
@@ -323,16 +354,19 @@ def _train_group(
     sizes = d, config.hidden, len(weights)
     stack, chosen = _Stack(count, *sizes, device), _Stack(count, *sizes, device)
     stack.fill(initial_weights(seed, *sizes))
-    mask = _dropout_masks(seed, config.dropout)
+    mask = dropout_masks(seed, config.dropout)
+    if config.standardise:
+        features = standardised(features, split.train)
     held_out = features.index_select(1, torch.from_numpy(split.validation).to(device))
     inputs, active = features, np.arange(count)
-    best, selected, steps = np.full(count, -1.0), np.zeros(count, np.int64), 0
-    first = min(config.select_after + 1, config.epochs)
+    best, selected, steps = np.zeros(count), np.zeros(count, np.int64), 0
+    first = min(config.select_after + 1, epochs_of(len(split.train), config))
 
-    for epoch, order in enumerate(epoch_orders(seed, len(split.train), config.epochs), 1):
-        indices = split.train[order]
-        arrays = [indices, *_targets(labels[indices], weights, config.batch_size)]
-        batches = [torch.from_numpy(a).to(device).split(config.batch_size) for a in arrays]
+    for epoch, positions in enumerate(epoch_batches(seed, len(split.train), config), 1):
+        lengths = [len(batch) for batch in positions]
+        indices = split.train[np.concatenate(positions)]
+        arrays = [indices, *_targets(labels[indices], weights, lengths)]
+        batches = [torch.from_numpy(a).to(device).split(lengths) for a in arrays]
         for index, share, target in zip(*batches, strict=True):
             x = inputs.index_select(1, index)
             if config.dropout:
@@ -352,6 +386,9 @@ def _train_group(
             kept = torch.from_numpy(keep).to(device)
             stack, active = stack.take(kept), active[keep]
             inputs, held_out = inputs.index_select(0, kept), held_out.index_select(0, kept)
+    never = np.flatnonzero(best[active] == 0)
+    chosen.copy(stack, never, active[never])
+    selected[active[never]] = epoch
     return ProbeResult(chosen.predict(features), best, selected, steps)
 
 
