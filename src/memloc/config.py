@@ -41,6 +41,9 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
 Unit = Literal["layer", "attention", "mlp"]
+Head = Literal["own", "paper"]
+Tail = Literal["head", "norm+head", "all"]
+"""What learns of the parameters behind the layers: the final norm is one, BERT's pooler another."""
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 """What units that are not whole layers are called in sentences."""
 Checkpoints = int | Literal["every_epoch"]
@@ -396,6 +399,23 @@ class Training(Settings):
     memorised_at: float = setting(0.993, "Training accuracy that marks θ_M1.", gt=0, le=1)
     max_tokens: int = rare(512, "Longer texts are cut.", ge=4)
     dtype: Dtype = rare("float32", "Of matrix products; weights stay float32.")
+    frozen_tail: Tail = setting(
+        "head",
+        "What learns in the frozen model: head, norm+head, all (also BERT's pooler; the authors' "
+        "program).",
+    )
+    frozen_dropout: bool = setting(
+        False, "Dropout in the frozen model's layers too, as in the authors' program."
+    )
+
+    def identity(self, state: str = "") -> dict[str, Any]:
+        """What determines a training, for keys: what is about the frozen model counts there alone.
+
+        Defaults of settings that came later are left out, so that older keys stay valid.
+        """
+        later = {"frozen_tail", "frozen_dropout"}
+        kept = self.model_dump(include=later, exclude_defaults=True) if state == "frozen" else {}
+        return self.model_dump(exclude=later) | kept
 
 
 class Reading(Settings):
@@ -415,6 +435,11 @@ class Model(Reading):
 
     name: str = option(
         "minilm", "A name from `memloc models list`, a hub name, or a directory.", name="--model"
+    )
+    head: Head = rare(
+        "own",
+        "own: that of transformers; paper: that of the authors' program, which reads BERT's [CLS] "
+        "without the pooler, and has a bias in OPT, GPT-Neo and GPT-NeoX.",
     )
 
 
@@ -467,6 +492,16 @@ class Control(Settings):
     learned_at: float = setting(0.99, "Accuracy above which the task is learned.", gt=0, lt=1)
     attempts: int = setting(3, "Trainings at rising rates until it is learned.", ge=1)
     rate_factor: float = setting(2.0, "How much the rate rises from one attempt to the next.", gt=1)
+    tail: Tail = setting(
+        "head",
+        "What the main task may change beside the hidden layers: head, norm+head, all (also BERT's "
+        "pooler; the authors' program).",
+    )
+
+    def identity(self) -> dict[str, Any]:
+        """For keys; the default of a setting that came later is left out."""
+        tail = self.model_dump(include={"tail"}, exclude_defaults=True)
+        return self.model_dump(exclude={"tail"}) | tail
 
 
 PAPER_SPLIT_RATE = 3e-5
@@ -647,6 +682,7 @@ class ControlledModel(Settings):
 
     model: Model = Model()
     training: Training = Training()
+    exceptions: dict[str, Training] = setting({}, "How it is trained on single tasks, by name.")
 
 
 class ControlRun(Settings):

@@ -23,7 +23,7 @@ def test_keys_of_models_and_states_are_those_of_the_first_version() -> None:
     found = plan()
     jobs = {job.title: job.key for job in found.jobs}
     expected = {
-        "frozen model: train the head alone": "16bb17fe2a0c509ea4ff4540261ac2f2",
+        "frozen model: layers stay closed": "16bb17fe2a0c509ea4ff4540261ac2f2",
         "θ_O: train on original labels, seed 2": "19b53b1ba5ee4311905a707487b3a526",
         "θ_M: train on perturbed labels, seed 2": "d43b1377825f499afaa1814b6472a55b",
         "states of θ_M, seed 2": "b0038ab80a6c0bd7dfe44faa414870f1",
@@ -35,12 +35,41 @@ def test_keys_of_models_and_states_are_those_of_the_first_version() -> None:
     planner = Planner(
         ("data", "abc"), CONFIG.model, SOURCE, CONFIG.training, CONFIG.windows, 4, WHERE
     )
-    cell = planner.control_cell([make("swapping")], (1, 2), 1, ("data", "def"), Control())
+    cell = planner.control_cell([make("gradients")], (1, 2), 1, ("data", "def"), Control())
     assert {state: job.key for state, job in cell.trainings.items()} == {
         "memorised": "a77aea6a9fce67576fc44ffacb4cb499",
         "original": "95e1c20a8916755a278a3815c00860a1",
         "frozen": "caf0d9fd28c0f78afcca24c8e2050ba1",
     }
+    wider = planner.control_cell([], (1, 2), 1, ("data", "def"), Control(tail="all"))
+    assert wider.trainings.keys() == {"memorised", "original"}  # nobody looks at the frozen one
+    assert wider.trainings["memorised"].key != cell.trainings["memorised"].key
+
+
+def test_a_frozen_model_is_trained_only_for_techniques_that_look_at_it() -> None:
+    def states(techniques: dict) -> set[str]:
+        config = Run(seeds=(1, 2), techniques=techniques)
+        found = plan_of(config, ("data", "abc"), SOURCE, 4, WHERE)
+        return {job.identity["state"] for job in found.jobs if job.kind == "train"}
+
+    assert states({"gradients": {}}) == {"memorised", "original", "frozen"}
+    assert states({"gradients": {"divide_by_frozen": False}}) == {"memorised", "original"}
+    assert states({"swapping": {}, "probing": {}}) == {"memorised", "original"}
+
+
+def test_settings_of_the_frozen_model_and_of_heads_change_the_keys_that_depend_on_them() -> None:
+    def keys(training: Training = CONFIG.training, **model: str) -> dict[str, str]:
+        config = CONFIG.replace(training=training, model=CONFIG.model.replace(**model))
+        return {j.title: j.key for j in plan_of(config, ("data", "abc"), SOURCE, 4, WHERE).jobs}
+
+    usual = keys()
+    frozen = {title for title in usual if "frozen" in title}
+    for changed in ({"frozen_tail": "all"}, {"frozen_dropout": True}):
+        found = keys(CONFIG.training.replace(**changed))
+        others = {title for title in usual if found[title] != usual[title]}
+        assert others == frozen | {"gradients, seed 1", "gradients, seed 2"}
+    paper = keys(head="paper")
+    assert not set(paper.values()) & set(usual.values())
 
 
 def test_labels_and_costs_of_a_plan_among_others_leave_its_keys_alone() -> None:
@@ -84,7 +113,7 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up() -> None:
     assert bundles == [
         ["θ_O: train on original labels"],
         ["θ_M: train on perturbed labels"],
-        ["frozen model: train the head alone"],
+        ["frozen model: layers stay closed"],
         ["probing"],
         # They look at the same model.
         ["states of θ_M", "swapping", "gradients"],

@@ -116,6 +116,7 @@ def test_the_control_benchmark_takes_what_it_does_not_say_from_the_sweep() -> No
         " held_back: topics, windows: {sizes: [1]}, control: {attempts: 1}}\n"
     )
     control = sweep.control
+    assert not any(one.exceptions for one in control.models)  # reviews is none of its tasks
     assert [one.model.name for one in control.models] == ["minilm", "bert"]
     assert [one.training.batch_size for one in control.models] == [16, 4]
     assert {(one.training.epochs, one.training.warmup) for one in control.models} == {(4, 0.1)}
@@ -130,7 +131,7 @@ def test_the_control_benchmark_takes_what_it_does_not_say_from_the_sweep() -> No
     assert control.every_technique
 
 
-@pytest.mark.parametrize("name", ["paper", "paper-mini", "builtin"])
+@pytest.mark.parametrize("name", ["paper", "paper-large", "paper-mini", "builtin"])
 def test_what_a_sweep_leaves_behind_is_an_experiment_that_says_the_same(
     name: str, tmp_path: Path
 ) -> None:
@@ -143,7 +144,7 @@ def test_what_a_sweep_leaves_behind_is_an_experiment_that_says_the_same(
 
 
 def test_presets_say_what_they_are() -> None:
-    assert preset_names() == ["builtin", "paper", "paper-mini"]
+    assert preset_names() == ["builtin", "paper", "paper-large", "paper-mini"]
     for name in preset_names():
         assert preset_text(name).startswith("# The ")
         assert read_experiment(name).name == name
@@ -152,6 +153,29 @@ def test_presets_say_what_they_are() -> None:
     assert len(mini.cells) == 12
     assert {cell.config.data.limit for cell in mini.cells} == {200}
     assert len({cell.config.training for cell in mini.cells}) == 1  # or claims would not mix them
+
+
+def test_the_paper_preset_follows_the_authors_program_in_runs_and_in_the_control() -> None:
+    paper = read_experiment("paper")
+    assert {cell.model for cell in paper.cells} == {"bert", *("opt-125m", "pythia-160m"),
+                                                    "gpt-neo-125m"}  # fmt: skip
+    runs = [cell.config for cell in paper.cells]
+    models = [one.model for one in paper.control.models]
+    assert {one.head for one in (*(run.model for run in runs), *models)} == {"paper"}
+    for training in (*(run.training for run in runs), paper.control.models[0].training):
+        assert (training.frozen_tail, training.frozen_dropout) == ("all", True)
+        assert training.learning_rate == 1e-5
+    assert paper.control.control.tail == "all"
+    rates = {run.techniques["retraining"]["learning_rate"] for run in runs if len(run.seeds) == 3}
+    assert rates == {paper.control.techniques["retraining"]["learning_rate"]} == {3e-5}
+    # Long texts are taken in parts wherever they are.
+    in_parts = {c.task for c in paper.cells if c.config.training.micro_batch_size == 4}
+    assert in_parts == {"reuters"}
+    for one in paper.control.models:
+        assert one.training.micro_batch_size is None
+        assert one.exceptions == {"reuters": one.training.replace(micro_batch_size=4)}
+    (large,) = {cell.config.training for cell in read_experiment("paper-large").cells}
+    assert (large.learning_rate, large.batch_size) == (5e-6, 16)
 
 
 BAD = {

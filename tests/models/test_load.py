@@ -10,10 +10,16 @@ from memloc.config import Model
 from memloc.data.encode import encode
 from memloc.errors import ModelError
 from memloc.models import names
-from memloc.models.load import agree_on_padding, length_limit, load_classifier, separator_of
+from memloc.models.load import (
+    Classifier,
+    agree_on_padding,
+    length_limit,
+    load_classifier,
+    separator_of,
+)
 from memloc.models.names import resolve
 from tests.conftest import labelled_rows
-from tests.tiny_models import tiny_model, tiny_tokenizer
+from tests.tiny_models import encoded, tiny_model, tiny_tokenizer
 
 
 def load(folder: Path | str, seed: int = 0, labels: int | None = 3, **options):
@@ -34,6 +40,43 @@ def test_the_seed_decides_the_new_head_and_nothing_else(tmp_path: Path) -> None:
     assert all(torch.equal(states[0][k], states[1][k]) for k in states[0])
     differ = {k for k in states[0] if not torch.equal(states[0][k], states[2][k])}
     assert differ == {"classifier.weight"}
+
+
+def paper_head(folder: Path) -> Classifier:
+    config = Model(name=str(folder), head="paper")
+    return load_classifier(resolve(config), config, n_labels=3, seed=4)
+
+
+def test_the_authors_head_of_bert_reads_the_first_state_without_the_pooler(tmp_path: Path) -> None:
+    found, own = paper_head(save(tmp_path)), load(tmp_path, seed=4)
+    blocks, plain = found.blocks, own.blocks.model
+    assert blocks.groups.tail == blocks.groups.head == ("classifier.weight", "classifier.bias")
+    assert (blocks.pooling, blocks.resume_problem) == ("first", None)
+    batch = encoded(["who wrote the story", "a film"]).batch([0, 1])
+    states, logits = blocks.states(batch)
+    assert torch.equal(logits, plain.classifier(states[-1][:, 0]))
+    assert not torch.equal(logits, plain(**batch).logits)
+    torch.testing.assert_close(blocks.tail(blocks.pooled(states[-1], batch)), logits)
+
+
+@pytest.mark.parametrize("architecture", ["opt", "gpt_neo", "gpt_neox"])
+def test_the_authors_heads_of_decoders_have_a_bias(architecture: str, tmp_path: Path) -> None:
+    found, own = paper_head(save(tmp_path, architecture)), load(tmp_path, seed=4)
+    blocks = found.blocks
+    assert blocks.groups.head == ("score.weight", "score.bias")
+    assert "score.bias" in found.fresh
+    assert (blocks.pooling, blocks.resume_problem) == ("last", None)
+    batch = encoded(["who wrote the story", "a film"]).batch([0, 1])
+    before = blocks.logits(batch)
+    assert torch.equal(before, own.blocks.logits(batch))  # it begins at 0
+    with torch.no_grad():
+        blocks.model.score.bias += torch.tensor([1.0, 0.0, -1.0])
+    torch.testing.assert_close(blocks.logits(batch), before + torch.tensor([1.0, 0.0, -1.0]))
+
+
+def test_a_model_for_which_the_authors_have_no_head_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"model.head 'paper' .*LlamaForSequenceClassification"):
+        paper_head(save(tmp_path, "llama"))
 
 
 def test_half_precision_checkpoints_are_loaded_in_float32(tmp_path: Path) -> None:

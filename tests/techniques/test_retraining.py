@@ -13,7 +13,8 @@ from memloc.analysis.windows import Window, all_windows
 from memloc.config import Training, Unit, Windows
 from memloc.data.encode import training_batches
 from memloc.techniques.base import Circumstances, Context, TechniqueFailed
-from memloc.techniques.retraining import Retraining, divide, tail_parameters
+from memloc.techniques.retraining import Retraining, divide
+from memloc.training.learners import tail_parameters
 from memloc.training.loop import Objective
 from tests.oracles.retraining import retrain_window_plainly
 from tests.tiny_models import FIVE, each, prefix_of, tiny_blocks, tiny_context, tiny_tokenizer
@@ -119,7 +120,6 @@ def test_a_model_that_cannot_resume_takes_whole_passes_with_the_same_losses() ->
         ("bert", "norm+head", {"classifier.weight", "classifier.bias"}),
         ("bert", "all", {"classifier.weight", "classifier.bias", "bert.pooler.dense.weight",
                          "bert.pooler.dense.bias"}),
-        ("bert", "none", set()),
         ("llama", "norm+head", {"score.weight", "model.norm.weight"}),
         ("llama", "head", {"score.weight"}),
     ],

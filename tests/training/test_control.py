@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from memloc.config import Control, Training
+from memloc.config import Control, Tail, Training
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.training.learners import AuxiliaryTask, hidden_task
@@ -47,13 +47,14 @@ def train_control(
     layers: tuple[int, ...] = (2, 3),
     seed: int = 1,
     with_auxiliary: bool = True,
+    tail: Tail = "head",
     **changes,
 ) -> tuple[BlockModel, dict[str, torch.Tensor], Trained]:
     """A trained model, its parameters before training, and what training says."""
     train, validation, targets = data()
     model = tiny_blocks(architecture, 4, **changes)
     before = {n: p.detach().clone() for n, p in model.model.named_parameters()}
-    learner = hidden_task(model, train, validation, layers)
+    learner = hidden_task(model, train, validation, layers, tail)
     beside = []
     if with_auxiliary:
         task = auxiliary_of(model, architecture, validation, **changes)
@@ -83,6 +84,17 @@ def test_without_the_auxiliary_task_all_but_the_chosen_layers_are_bit_identical(
     assert changed.pop("head")
     assert {name for name, is_other in changed.items() if is_other} == {
         f"layer {layer}" for layer in layers
+    }
+
+
+@pytest.mark.parametrize("architecture", ["bert", "llama"])
+def test_pooler_and_norm_are_open_to_the_main_task_if_the_setting_says_so(
+    architecture: str,
+) -> None:
+    model, before, _ = train_control(architecture, (2,), with_auxiliary=False, tail="all")
+    changed = changed_layers(model, before)
+    assert {name for name, is_other in changed.items() if is_other} == {
+        *("layer 2", "head", "shared tail"),
     }
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from sklearn.metrics import f1_score
 
-from memloc.config import Training
+from memloc.config import Tail, Training
 from memloc.data.encode import Encoded, training_batches
-from memloc.training.learners import HeadOnly, Learner
+from memloc.models.states import predict_logits
+from memloc.training.learners import Learner, TailOnly
 from memloc.training.loop import TrainingData, TrainingFailed, fine_tune, macro_f1
 from tests.conftest import labelled_rows
 from tests.tiny_models import each, encoded, tiny_blocks
@@ -62,7 +63,7 @@ def test_embeddings_do_not_change_and_everything_else_does() -> None:
 
 
 def test_only_the_head_of_the_frozen_model_changes() -> None:
-    head, targets = learner(HeadOnly)
+    head, targets = learner(TailOnly)
     before = {k: v.detach().clone() for k, v in head.model.model.named_parameters()}
     result = fine_tune(head, targets, QUICK, 1)
     assert set(result.final) == set(head.model.groups.head)
@@ -70,11 +71,43 @@ def test_only_the_head_of_the_frozen_model_changes() -> None:
         assert torch.equal(parameter, before[name]) == (name not in result.final), name
 
 
+@pytest.mark.parametrize("dropout", [False, True])
+@pytest.mark.parametrize(
+    ("architecture", "tail", "expected"),
+    [
+        ("bert", "norm+head", "classifier.weight classifier.bias"),
+        ("bert", "all", "bert.pooler.dense.weight bert.pooler.dense.bias classifier.weight "
+                        "classifier.bias"),
+        ("llama", "all", "model.norm.weight score.weight"),
+    ],
+)  # fmt: skip
+def test_more_of_the_tail_of_the_frozen_model_may_learn_with_dropout_in_its_layers(
+    architecture: str, tail: Tail, expected: str, dropout: bool
+) -> None:
+    train, validation, targets = data()
+    chance = {"attention_dropout": 0.3} if architecture == "llama" else {}
+    model = tiny_blocks(architecture, 2, **chance)
+    before = {k: v.detach().clone() for k, v in model.model.named_parameters()}
+    one = TailOnly(model, train, validation, tail, dropout)
+    rows = np.arange(4)
+    with one.training_mode(), torch.no_grad():
+        twice = [one.logits(rows) for _ in range(2)]
+    head_dropout = architecture == "bert"
+    assert torch.equal(*twice) == (not dropout and not head_dropout)
+    result = fine_tune(one, targets, QUICK, 1)
+    assert set(result.final) == set(expected.split())
+    for name, parameter in model.model.named_parameters():
+        assert torch.equal(parameter, before[name]) == (name not in result.final), name
+    # Evaluation has no dropout, so it may use the stored states.
+    fast, slow = one.evaluate("float32")[0], predict_logits(model, train)
+    np.testing.assert_allclose(fast, slow, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("architecture", each("bert", "roberta", "distilbert", "opt", "llama"))
 def test_training_the_head_on_stored_states_equals_whole_passes(architecture: str) -> None:
     # Rounding differs, because the tail sees one token instead of a padded batch of many.
-    fast, targets = learner(HeadOnly, architecture)
-    slow, _ = learner(HeadOnly, architecture)
+    fast, targets = learner(TailOnly, architecture)
+    slow, _ = learner(TailOnly, architecture)
     assert fast.cached
     slow.cached, slow.forward = False, slow.whole_pass
     results = [fine_tune(one, targets, QUICK, 1) for one in (fast, slow)]
@@ -87,7 +120,7 @@ def test_training_the_head_on_stored_states_equals_whole_passes(architecture: st
 
 
 def test_a_mean_pooling_model_trains_its_head_by_whole_passes() -> None:
-    head, targets = learner(HeadOnly, "modernbert", classifier_pooling="mean")
+    head, targets = learner(TailOnly, "modernbert", classifier_pooling="mean")
     assert not head.cached
     result = fine_tune(head, targets, QUICK, 1)
     assert set(result.final) == set(head.model.groups.head)

@@ -20,7 +20,7 @@ from memloc.engine.store.store import Store
 from memloc.techniques.base import Context
 from memloc.techniques.retraining import Retraining
 from memloc.training import resume as resuming
-from memloc.training.learners import HeadOnly, Learner, hidden_task
+from memloc.training.learners import Learner, TailOnly, hidden_task
 from memloc.training.loop import Objective, Trained, fine_tune
 from memloc.training.resume import ResumePoint, forget_finished, forget_states
 from tests.techniques.test_retraining import TRAINING as RETRAINING
@@ -49,7 +49,7 @@ def head_only(resume: ResumePoint | None, report: Callable[[float], None]) -> Tr
     train, validation, targets = data(22, 9)
     model = tiny_blocks("roberta", 2)  # has dropout in its head
     config = CONFIG.replace(micro_batch_size=3)
-    return fine_tune(HeadOnly(model, train, validation), targets, config, 1, report, resume=resume)
+    return fine_tune(TailOnly(model, train, validation), targets, config, 1, report, resume=resume)
 
 
 def two_objectives(

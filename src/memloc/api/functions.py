@@ -79,7 +79,7 @@ from memloc.techniques import (
 )
 from memloc.techniques.base import CACHE_MEMORY, Context, Tables, TechniqueFailed
 from memloc.training import loop
-from memloc.training.learners import HeadOnly, Learner
+from memloc.training.learners import Learner, TailOnly
 from memloc.training.loop import TrainingData
 
 if TYPE_CHECKING:
@@ -505,12 +505,13 @@ def _opened(models: GivenModels) -> Iterator[tuple[Context, Given, _Asked, list[
         check_words(encoded, tokenizer)
 
         def train_head(model: BlockModel) -> None:
-            """The head gets its weights back at the end."""
-            undo.enter_context(model.preserved(model.groups.head))
+            """What was trained gets its weights back at the end."""
+            config, nothing = asked.training, Encoded([], encoded.pad_id)
+            learner = TailOnly(model, encoded, nothing, config.frozen_tail, config.frozen_dropout)
+            undo.enter_context(model.preserved(learner.trainable()))
             labels, noisy = (examples[c].to_numpy(copy=True) for c in ("label", "noisy"))
-            learner = HeadOnly(model, encoded, Encoded([], encoded.pad_id))
             target = TrainingData(labels, noisy, np.empty(0, dtype=np.int64))
-            loop.fine_tune(learner, target, asked.training, FROZEN_SEED)
+            loop.fine_tune(learner, target, config, FROZEN_SEED)
 
         context = Context.of(
             examples,
@@ -644,7 +645,7 @@ def fine_tune(
             encoded = encode(examples, opened.codec, asked.pairs)
             check_words(encoded, tokenizer)
             shown.start(job)
-            how = HeadOnly if head_only else Learner
+            how = TailOnly if head_only else Learner
             learner = how(opened.blocks, encoded, Encoded([], encoded.pad_id))
             nobody = np.zeros(len(numbers), dtype=bool)
             target = TrainingData(numbers, nobody, np.empty(0, dtype=np.int64))

@@ -170,13 +170,18 @@ def complete_control(given: Tree, strict: bool = True) -> ControlRun:
     if chosen is not None or not listed:
         texts = chosen.split(",") if isinstance(chosen, str) else chosen or [Model().name]
         listed = [{"model": {"name": name.strip()}} for name in dict.fromkeys(texts)]
+
+    def training(entry: Tree, given: Any) -> Any:
+        said = merge(_plain(given or {}), shared.get("training", {}))
+        return _training(said, _model_name(entry.get("model")))
+
     tree["models"] = [
         {
             "model": merge(_plain(entry.get("model", {})), model),
-            "training": _training(
-                merge(_plain(entry.get("training", {})), shared.get("training", {})),
-                _model_name(entry.get("model")),
-            ),
+            "training": training(entry, entry.get("training")),
+            "exceptions": {
+                task: training(entry, given) for task, given in entry.get("exceptions", {}).items()
+            },
         }
         for entry in listed
     ]

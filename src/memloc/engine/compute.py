@@ -41,7 +41,7 @@ from memloc.models.on_demand import LayersOnDemand
 from memloc.models.states import EVALUATION_BATCH, states_of
 from memloc.techniques import Technique, make, register_from
 from memloc.techniques.base import CACHE_MEMORY, Context
-from memloc.training.learners import AuxiliaryTask, HeadOnly, Learner, hidden_task
+from memloc.training.learners import AuxiliaryTask, Learner, TailOnly, hidden_task
 from memloc.training.loop import (
     Objective,
     Trained,
@@ -226,6 +226,7 @@ def load(job: Job, task: Task, seed: int = 0, given: Role | None = None) -> Clas
         source,
         Model(
             name=source.location,
+            head=model.get("head", "own"),
             blocks=model["blocks"],
             pair_format=model["pair_format"],
             trust_remote_code=job.where["trust_remote_code"],
@@ -264,8 +265,15 @@ def train(job: Job, store: Store, report: Report) -> Output:
     task = read_task(store, job.needs["data"])
     state, seed = job.identity["state"], job.identity["seed"]
     classifier = load(job, task, seed)
-    sets = [encoded_for(job, classifier, table) for table in (task.train, task.validation)]
-    learner = (HeadOnly if state == "frozen" else Learner)(classifier.blocks, *sets)
+    train_set, validation = (
+        encoded_for(job, classifier, table) for table in (task.train, task.validation)
+    )
+    config = Training(**job.identity["training"])
+    model = classifier.blocks
+    learner = Learner(model, train_set, validation)
+    if state == "frozen":
+        tail, dropout = config.frozen_tail, config.frozen_dropout
+        learner = TailOnly(model, train_set, validation, tail, dropout)
     last: int | None = job.identity.get("snapshot")
     identity = {name: value for name, value in job.identity.items() if name != "snapshot"}
     whole = replace(job, identity=identity, needs={"data": job.needs["data"]})
@@ -288,7 +296,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
     trained = fine_tune(
         learner,
         training_data(task, state),
-        Training(**identity["training"]),
+        config,
         seed,
         report,
         resume=resume_point(job, store).part("training"),
@@ -348,7 +356,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
             encoded_for(job, classifier, table) for table in (task.train, task.validation)
         )
         cut_share = train_set.cut / len(train_set)
-        learner = hidden_task(classifier.blocks, train_set, validation, layers)
+        learner = hidden_task(classifier.blocks, train_set, validation, layers, config.tail)
         inputs = encoded_for(job, classifier, other.train)
         auxiliary = AuxiliaryTask(classifier.blocks, donor.blocks, inputs)
         objective = Objective(
@@ -456,6 +464,7 @@ def model(job: Job, store: Store, report: Report) -> Output:
         source,
         Model(
             name=source.location,
+            head=job.identity.get("head", "own"),
             blocks=job.identity["blocks"],
             trust_remote_code=job.where["trust_remote_code"],
         ),

@@ -59,8 +59,9 @@ def prepare(config: ControlRun, inputs: InputCache, label: str = "") -> Experime
         extra = inputs.pass_cost(one.model, auxiliary, one.training.max_tokens)
         for task, data in tasks.items():
             of_task = f"{source.name}, {task}" if len(sources) > 1 or label else task
+            training = one.exceptions.get(data.task, one.training)
             planner = inputs.planner(
-                one.model, data, one.training, config.windows, f" ({of_task})", auxiliary
+                one.model, data, training, config.windows, f" ({of_task})", auxiliary
             )
             hiding = [hidden_layers(spec, planner.n_layers, source.name) for spec in config.layers]
             # In a shallow model, first, middle and last may be the same pair.

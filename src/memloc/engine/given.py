@@ -18,7 +18,7 @@ from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Noise, Task
 from memloc.engine.experiment import Experiment, Findings, InputCache, describe
 from memloc.engine.job import write_task
-from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner
+from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner, needs_frozen
 from memloc.errors import DataError, MemlocError, ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier
@@ -365,7 +365,7 @@ def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experi
         joined=joins_parts(examples, config.model.pair_format),
     )
     trainings = {}
-    if any("frozen" in technique.needed for technique in techniques):
+    if needs_frozen(techniques):
         title = "a head on the pre-trained model"
         trainings["frozen"] = planner.train("frozen", FROZEN_SEED, title)
     outline = Findings(

@@ -132,9 +132,15 @@ def model_job(config: Model, source: ModelSource) -> Job:
             "fingerprint": source.fingerprint,
             "blocks": config.blocks,
             "revision": MODEL_REVISION,
+            **_head(config),
         },
         where={"source": asdict(source), "trust_remote_code": config.trust_remote_code},
     )
+
+
+def _head(config: Model) -> dict[str, Any]:
+    """For the identity of jobs; the usual head is not mentioned, as it was there first."""
+    return {} if config.head == "own" else {"head": config.head}
 
 
 @dataclass(frozen=True)
@@ -169,9 +175,12 @@ class Planner:
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
+        training = self.training
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION, **self.trains}
-        epochs = self.training.epochs
-        passes = 2 + 0.1 * epochs if state == "frozen" else EPOCH_PASSES * epochs
+        passes = EPOCH_PASSES * training.epochs
+        if state == "frozen":
+            identity["training"] = training.identity(state)
+            passes = 2 + (1.5 if training.frozen_dropout else 0.1) * training.epochs
         return self.job("train", title, identity, passes)
 
     def cell(
@@ -230,7 +239,7 @@ class Planner:
                 "layers": [] if state == "frozen" else list(hidden),
                 "seed": seed,
                 "revision": CONTROL_REVISION,
-                "control": config.model_dump(),
+                "control": config.identity(),
                 **self.trains,
             }
             needs = {"auxiliary": auxiliary}
@@ -240,11 +249,10 @@ class Planner:
             return self.job("control", title, identity, passes, needs)
 
         memorised = train("memorised", seed, f"θ_M{of}")
-        trainings = {
-            "memorised": memorised,
-            "original": train("original", seed, f"θ_O{of}", memorised),
-            "frozen": train("frozen", FROZEN_SEED, "frozen reference"),
-        }
+        original = train("original", seed, f"θ_O{of}", memorised)
+        trainings = {"memorised": memorised, "original": original}
+        if needs_frozen(techniques):
+            trainings["frozen"] = train("frozen", FROZEN_SEED, "frozen reference")
         return self.cell(techniques, seed, trainings, of, front)
 
     def apply(
@@ -305,7 +313,7 @@ class Planner:
         """Models of random halves of the data."""
         # Models that need larger steps than the paper's to learn at all need them here too.
         rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
-        training = self.training.replace(epochs=config.epochs, learning_rate=rate).model_dump()
+        training = self.training.replace(epochs=config.epochs, learning_rate=rate).identity()
         common = {"seed": SPLIT_SEED, "revision": SPLIT_REVISION, "training": training}
         return tuple(
             self.job(
@@ -334,7 +342,7 @@ class Planner:
     @cached_property
     def trains(self) -> dict[str, Any]:
         """For the identity of jobs that train something."""
-        return {"training": self.training.model_dump()}
+        return {"training": self.training.identity()}
 
     @cached_property
     def looks(self) -> dict[str, Any]:
@@ -349,6 +357,7 @@ class Planner:
             "pair_format": self.model.pair_format,
             # Results of single texts, which are cut as ever, keep their keys.
             **({"parts": PARTS_REVISION} if self.joined else {}),
+            **_head(self.model),
         }
 
     @cached_property
@@ -421,20 +430,27 @@ def plan_run(
         at_checkpoints: What looks at the checkpoints.
     """
     looking = [*make_techniques(config.techniques), *explanations]
-    frozen = planner.train("frozen", FROZEN_SEED, "frozen model: train the head alone")
+    frozen = {}
+    if needs_frozen(looking):
+        frozen["frozen"] = planner.train("frozen", FROZEN_SEED, "frozen model: layers stay closed")
     cells = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
         original = planner.train("original", seed, f"θ_O: train on original labels{of}")
         memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
         cell = planner.cell(
-            looking, seed, {"original": original, "memorised": memorised, "frozen": frozen}, of
+            looking, seed, {"original": original, "memorised": memorised, **frozen}, of
         )
         if config.checkpoints is not None:
             cell = _with_checkpoints(planner, cell, config.checkpoint_epochs, at_checkpoints, of)
         cells.append(cell)
     splits = () if config.generalisation is None else planner.splits(config.generalisation)
     return Plan(tuple(cells), splits)
+
+
+def needs_frozen(techniques: Iterable[Technique]) -> bool:
+    """Whether any of them looks at the frozen model."""
+    return any("frozen" in technique.needed for technique in techniques)
 
 
 def snapshot_of(training: Job, epoch: int) -> Job:

@@ -272,10 +272,17 @@ def _control(
     if not models:
         raise ConfigError("it names no models", remedy="add `models:` with names")
     training, tree["models"] = tree.pop("training", {}), []
+    named = {entry["task"] for one in overrides for entry in one.get("tasks", ())}
     for name, one in {one["model"]["name"]: one for one in models}.items():
-        # A model is trained alike for all tasks here, so exceptions for tasks do not count.
-        changed = _overridden({"training": training, **one}, overrides, paths, name, None)
-        tree["models"].append({key: changed[key] for key in ("model", "training")})
+        begin = merge({"model": defaults.get("model", {}), "training": training}, one)
+        usual = _overridden(begin, overrides, paths, name, None)
+        of_tasks = {
+            paths.task(task): _overridden(begin, overrides, paths, name, task)["training"]
+            for task in sorted(named & {*tree.get("tasks", named)})
+        }
+        changed = {task: how for task, how in of_tasks.items() if how != usual["training"]}
+        how = {key: usual[key] for key in ("model", "training")}
+        tree["models"].append({**how, "exceptions": {**one.get("exceptions", {}), **changed}})
     config = complete_control({"tasks": (), **tree}, strict=False)
     return config.model_copy(
         update={

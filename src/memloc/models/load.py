@@ -12,6 +12,7 @@ import torch
 import transformers
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from memloc import text
@@ -91,10 +92,44 @@ def load_classifier(
                 "ignore_mismatched_sizes": n_labels is not None,
             },
         )
+    if config.head == "paper" and n_labels is not None:
+        info["missing_keys"] = {*info["missing_keys"], *put_paper_head(model)}
     codec = codec_of(model, tokenizer, max_tokens, source.name)
     blocks = BlockModel(model.to(device).eval(), config.blocks)
     fresh = _check_loaded(blocks, info, source.name, new_head=n_labels is not None)
     return Classifier(blocks, codec, fresh)
+
+
+class FirstToken(nn.Module):
+    """A pooler that hands on the state of the first token as it is."""
+
+    def forward(self, states: Tensor) -> Tensor:
+        """The state that the head reads."""
+        return states[:, 0]
+
+
+def put_paper_head(model: Any) -> set[str]:
+    """Give a model the head it has in the authors' program; names of the parameters that are new.
+
+    Their BERT computes the pooler but returns the state of [CLS], so the pooler does not learn. The
+    heads of their decoders have a bias.
+
+    Raises:
+        ModelError: If their program has no head for such a model.
+    """
+    if model.config.model_type == "bert":
+        model.base_model.pooler = FirstToken()
+        return set()
+    if model.config.model_type in ("opt", "gpt_neo", "gpt_neox"):
+        model.score.bias = nn.Parameter(torch.zeros(model.score.out_features))
+        return {"score.bias"}
+    raise ModelError(
+        f"the authors' program has heads for BERT, OPT, GPT-Neo and GPT-NeoX (Pythia), and this is "
+        f"{type(model).__name__}",
+        setting="model.head",
+        value="paper",
+        remedy="use own",
+    )
 
 
 def codec_of(model: Any, tokenizer: Any, max_tokens: int, name: str = "tokenizer") -> TextCodec:

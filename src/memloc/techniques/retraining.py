@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
 
-from memloc.config import MOST_EPOCHS, Settings, Training, Unit
+from memloc.config import MOST_EPOCHS, Settings, Tail, Training, Unit
 from memloc.models.names import find_known
 from memloc.tables import EPOCH, FIRST, LAST, TECHNIQUE, Column, Table
 from memloc.techniques.base import (
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from memloc.analysis.windows import Window
     from memloc.models.blocks import BlockModel
     from memloc.models.states import StateCache
-
-
-Tail = Literal["norm+head", "head", "all", "none"]
 
 
 class Retraining(Technique):
@@ -66,7 +63,7 @@ class Retraining(Technique):
             description="Dropout in frozen layers too, as in the authors' program; by default they "
             "are deterministic, so that states below the window can be computed once.",
         )
-        tail: Tail = Field(
+        tail: Tail | Literal["none"] = Field(
             "norm+head",
             description="What learns beside the window: norm+head (the authors' program), head, "
             "all (also BERT's pooler), none (the paper's words).",
@@ -157,7 +154,7 @@ class Retraining(Technique):
         import torch
 
         from memloc.models.states import predict_logits
-        from memloc.training.learners import Learner
+        from memloc.training.learners import Learner, tail_parameters
         from memloc.training.loop import Objective, TrainingFailed, train
 
         config = self.config
@@ -183,7 +180,7 @@ class Retraining(Technique):
                 return model.logits(encoded.batch(rows.tolist(), model.device))
             return model.resume(*cache.batch(rows), below)
 
-        tail = tail_parameters(model, config.tail)
+        tail = () if config.tail == "none" else tail_parameters(model, config.tail)
         with (
             model.reset(window.layers, context.model("pretrained"), unit),
             model.preserved(tail),
@@ -303,19 +300,6 @@ def divide(noisy: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         )
     held_out = np.random.default_rng(seed).choice(clean, len(wrong), replace=False)
     return np.setdiff1d(clean, held_out), np.concatenate([wrong, np.sort(held_out)])
-
-
-def tail_parameters(model: BlockModel, which: Tail) -> tuple[str, ...]:
-    """Names of the parameters behind the layers that learn together with a window."""
-    head = set(model.groups.head)
-
-    def learns(name: str) -> bool:
-        if which == "norm+head":
-            owner = model.model.get_submodule(name.rpartition(".")[0])
-            return name in head or "norm" in type(owner).__name__.lower()
-        return which == "all" or (which == "head" and name in head)
-
-    return tuple(name for name in model.groups.tail if learns(name))
 
 
 def _window_parameters(model: BlockModel, window: Window, unit: Unit) -> set[str]:

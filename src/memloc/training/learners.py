@@ -6,9 +6,9 @@ are computed, and where dropout acts. All trainings differ in nothing else:
 | | open | logits from | dropout |
 | --- | --- | --- | --- |
 | whole model | all but the embeddings | whole passes | everywhere |
-| frozen model | the head | stored states that the head reads | in the head |
+| frozen model | the head, or more of the tail | stored states that it reads | in the head |
 | window (`techniques.retraining`) | layers, part of the tail | states below the window | there |
-| hidden task | some layers, the head | whole passes | everywhere |
+| hidden task | some layers, head or tail | whole passes | everywhere |
 | auxiliary task | all layers, a second head | whole passes through that head | everywhere |
 
 The last two train one model together (the control setup, section 3.2): memorisation is hidden in
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from memloc.config import Dtype
+from memloc.config import Dtype, Tail
 from memloc.data.encode import Encoded
 from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast, pooled_states, predict_logits
@@ -117,15 +117,48 @@ class Learner:
             yield
 
 
-class HeadOnly(Learner):
-    """Only the head learns: the frozen model.
+def tail_parameters(model: BlockModel, which: Tail) -> tuple[str, ...]:
+    """Names of the parameters behind the layers that are open."""
+    head = set(model.groups.head)
 
-    Everything below the head is constant, so the state the head reads is computed once. Where the
-    model allows no such short cut, whole passes are made, with the same result.
+    def learns(name: str) -> bool:
+        owner = model.model.get_submodule(name.rpartition(".")[0])
+        is_norm = "norm" in type(owner).__name__.lower()
+        return which == "all" or name in head or (which == "norm+head" and is_norm)
+
+    return tuple(name for name in model.groups.tail if learns(name))
+
+
+class TailOnly(Learner):
+    """Only the head learns, or more of what lies behind the layers: the frozen model.
+
+    The output of the last layer is constant, so the state that the tail reads is computed once.
+    Where the model allows no such short cut, whole passes are made, with the same result. With
+    dropout in the layers, that state differs in every step, so whole passes are needed too.
+
+    Args:
+        model: The model.
+        train: Inputs; labels are given to the training.
+        validation: Inputs that are evaluated too.
+        tail: What learns.
+        dropout: Whether the layers have dropout.
     """
 
-    def __init__(self, model: BlockModel, train: Encoded, validation: Encoded) -> None:
-        super().__init__(model, train, validation, opened=model.groups.head, dropout=())
+    def __init__(
+        self,
+        model: BlockModel,
+        train: Encoded,
+        validation: Encoded,
+        tail: Tail = "head",
+        dropout: bool = False,
+    ) -> None:
+        super().__init__(
+            model,
+            train,
+            validation,
+            opened=tail_parameters(model, tail),
+            dropout=None if dropout else (),
+        )
         self.cached = model.can_resume and model.pooling != "other"
         if self.cached:
             last = (model.n_layers,)
@@ -135,7 +168,8 @@ class HeadOnly(Learner):
             self.features = [
                 (states[0] if len(states) else states).to(precision) for states in read
             ]
-            self.forward = self._from_states
+            if not dropout:
+                self.forward = self._from_states
 
     def _from_states(self, rows: np.ndarray) -> Tensor:
         return self.model.tail(self.features[0][torch.from_numpy(rows)].to(self.device))
@@ -156,11 +190,16 @@ class HeadOnly(Learner):
 
 
 def hidden_task(
-    model: BlockModel, train: Encoded, validation: Encoded, layers: tuple[int, ...]
+    model: BlockModel,
+    train: Encoded,
+    validation: Encoded,
+    layers: tuple[int, ...],
+    tail: Tail = "head",
 ) -> Learner:
-    """The main task of the control setup: only some layers, and the head, learn from it."""
+    """The main task of the control setup: only some layers, and head or tail, learn from it."""
     opened = [name for layer in layers for name in model.groups.blocks[layer - 1]]
-    return Learner(model, train, validation, opened=[*opened, *model.groups.head], shared=True)
+    opened += tail_parameters(model, tail)
+    return Learner(model, train, validation, opened=opened, shared=True)
 
 
 class AuxiliaryTask(Learner):
