@@ -82,7 +82,7 @@ def test_worker_processes_and_this_process_give_identical_tables(
 ) -> None:
     model, one = finished
     two = compute(model, tmp_path / "two", workers=2)
-    assert one.summary["jobs"] == two.summary["jobs"] == {"computed": 4, "reused": 0}
+    assert one.summary["jobs"] == two.summary["jobs"] == {"computed": 3, "reused": 0}
     assert_same_tables(one.folder, two.folder)
 
 
@@ -100,7 +100,7 @@ def test_damaged_artefacts_and_a_moved_model_cost_only_what_is_lost(
     stream = io.StringIO()
     engine = Engine(runs=runs, workers=1)
     again = run(config(moved), engine, Progress(LogLines(stream)))
-    assert again.summary["jobs"] == {"computed": 2, "reused": 2}
+    assert again.summary["jobs"] == {"computed": 2, "reused": 1}
     assert stream.getvalue().count("is damaged") == 2
     assert_same_tables(again.folder, first.folder)
     assert compute(moved, runs).summary["jobs"]["computed"] == 0
@@ -118,14 +118,14 @@ def test_only_what_depends_on_a_changed_setting_is_planned_anew(
         done.update(found)
         return len(found)
 
-    first = config(tiny_folder)
-    assert new(first) == 4
+    first = config(tiny_folder).replace(techniques={"swapping": {}, "gradients": {}})
+    assert new(first) == 5
     assert new(first) == 0
-    # A second seed needs two trainings and one swapping; the frozen model is there.
-    assert new(first.replace(seeds=(1, 2))) == 3
+    # A second seed needs two trainings, swapping and gradients; the frozen model is there.
+    assert new(first.replace(seeds=(1, 2))) == 4
     # Other noise is other data: everything depends on it.
-    assert new(first.replace(data=first.data.replace(noise=0.3))) == 4
-    assert new(config(tiny_folder, epochs=3)) == 4
+    assert new(first.replace(data=first.data.replace(noise=0.3))) == 5
+    assert new(first.replace(training=first.training.replace(epochs=3))) == 5
     assert new(first) == 0
 
 

@@ -314,7 +314,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
             "outcome": {
                 "memorised_epoch": trained.memorised_epoch,
                 "steps": trained.steps,
-                "cut_share": sets[0].cut / len(sets[0]),
+                "cut_share": train_set.cut / len(train_set),
             }
         },
         costs=costs,
