@@ -22,6 +22,7 @@ from memloc.paper.tasks import PAPER_TASKS
 from memloc.report.figures.looks import model_looks, task_looks
 from memloc.report.figures.panels import DOUBLE, SINGLE, TALLEST, memloc_style, rendered
 from memloc.report.figures.registry import (
+    CannotDraw,
     FigureData,
     FigureEntry,
     Picture,
@@ -270,6 +271,18 @@ def test_what_is_missing_is_a_gap_and_no_zero(
     (picture,) = drawn(read_figure_data(tmp_path), name)
     shown = curves(picture.figure.axes[0])[0]
     assert np.isnan(shown).tolist() == [False, True, False, False, False, False]
+
+
+def test_probes_that_fit_nothing_are_not_drawn(tmp_path: Path) -> None:
+    folder = write_full_run(tmp_path, techniques=("swapping", "probing"))
+    for name in ("probes", "class_probes"):
+        path = folder / f"{name}.parquet"
+        pd.read_parquet(path).assign(fitted=False).to_parquet(path, index=False)
+    data = read_figure_data(tmp_path)
+    with pytest.raises(CannotDraw, match="no class probe fits its own training data"):
+        drawn(data, "fig14")
+    (picture,) = drawn(data, "fig5")
+    assert [panel.get_ylabel() for panel in picture.figure.axes] == ["swapping\nmean error"]
 
 
 def test_correlations_are_spearmans_below_and_pearsons_above_the_diagonal(tmp_path: Path) -> None:

@@ -237,6 +237,7 @@ def draw_weights_by_category(data: FigureData) -> list[Picture]:
     curves = curves[["task", "model", "technique", "seed", "layer", "weight"]]
     curves = curves[(curves["technique"] != "probing") & curves["technique"].isin(list(ROWS))]
     curves = pd.concat([curves, _probing(data)], ignore_index=True)
+    curves = curves[curves.groupby(["model", "technique"])["weight"].transform("count") > 0]
     if curves.empty:
         raise CannotDraw("no run has swapping, retraining, gradients or probing")
 
@@ -519,6 +520,9 @@ MEM_GEN: dict[str, Any] = {"color": EVENT, "linewidth": 0.8}
 def draw_class_probes(data: FigureData) -> list[Picture]:
     """Which label do class probes find for noisy examples? A panel per task, means over models."""
     table = data.table("class_probes", "no run has class probes")
+    table = table[table.groupby("layers")["fitted"].transform("any")]
+    if table.empty:
+        raise CannotDraw("no class probe fits its own training data")
     depths = table["layers"].nunique()
     return [
         _draw_probes(data, rows, f"{depth}-layers" if depths > 1 else "")
