@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -250,6 +251,8 @@ def test_suspected_labels_are_enough(trained: Setup) -> None:
     assert "centroids" not in result.tables
     assert any("no old class to leave" in words for words in result.summary["caveats"])
     assert "original_label" not in result.examples.columns
+    assert (result.summary["noise"], known.summary["noise"]) == ("suspected", "wrong")
+    assert "flipped" not in json.dumps(result.summary)
     # What θ_O answers stands beside each example; here it learned the correct labels.
     answers = result.examples.drop_duplicates("example").set_index("example")["original_answer"]
     gold = trained.data.loc[answers.index, "gold"].map(lambda label: f"LABEL_{label}")

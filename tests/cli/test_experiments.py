@@ -294,3 +294,36 @@ def test_a_defect_is_one_sentence_and_exit_code_1(memloc, monkeypatch: pytest.Mo
     assert code == 1
     assert err.startswith("memloc: unexpected ZeroDivisionError")
     assert err.count("\n") == 1
+
+
+def test_texts_that_are_cut_are_counted_and_wrong_labels_not_called_flipped(
+    memloc, tiny_folder: Path
+) -> None:
+    rows = labelled_rows(90).assign(text_pair="the king")
+    rows.loc[:44, "text"] = rows["text"] + " the city" * 20
+    rows.to_csv("pairs.csv", index=False)
+    short = (
+        "--training.max_tokens",
+        "16",
+        "--techniques",
+        "swapping",
+        "--pair-column",
+        "text_pair",
+    )
+    code, out, err = memloc("run", "--model", tiny_folder, "--task", "pairs.csv", *QUICK, *short)
+    assert code == 0, err
+    said = " ".join(out.split())
+    folder = next(Path("runs").glob("pairs-*"))
+    summary = json.loads((folder / "summary.json").read_text())
+    share = summary["cut_share"]
+    assert 0.4 < share < 0.7  # half of the examples, a fifth of which is for validation
+    assert f"Caution: {share:.0%} of the examples were too long and were cut" in said
+    costs = pd.read_parquet(folder / "costs.parquet").set_index("job")
+    assert costs.loc["memorised", "cut_share"] == share
+    assert summary["noise"] == "wrong"
+    assert "fine-tuned on wrong labels" in said
+    assert "flipped" not in said
+    data = (folder / "report.html").read_text().split('id="data"')[1].split("</script>")[0]
+    assert "flipped" not in data
+    validation = re.search(r"Validation accuracy is [\d.]+% with the wrong labels and", said)
+    assert validation is not None

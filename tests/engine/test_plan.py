@@ -125,3 +125,9 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up() -> None:
         ["states of θ_P"],
         ["retraining, all windows"],
     ]
+
+
+def test_examples_of_several_parts_have_keys_of_their_own() -> None:
+    """They are cut in another way than before; single texts are not, and keep their results."""
+    alone, joined = plan(), plan(joined=True)
+    assert not {job.key for job in alone.jobs} & {job.key for job in joined.jobs}

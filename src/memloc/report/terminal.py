@@ -125,7 +125,7 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
     if any(result["m_cog"] is not None for result in techniques.values()):
         console.print(section("Where? Layer weights by technique"))
         console.print(indented(profiles(techniques)))
-        words = "95%: interval; range: where M-CoG can lie, as large windows contain every layer"
+        words = "range: where M-CoG can lie, as large windows contain every layer"
         console.print(f"  {words}", style="dim", highlight=False)
     windowed = {n: r for n, r in techniques.items() if undone_by_all(r)}
     for name, result in windowed.items():
