@@ -37,13 +37,13 @@ function centreWords(one) {
 }
 
 function endsWords(ends) {
-  return ends ? ends.map((end) => decimal(end)).join(' to ') : 'none';
+  return ends ? ends.map((end) => decimal(end, Number.isInteger(end) ? 0 : 2)).join(' to ') : 'none';
 }
 
 function drawProfiles(techniques, width) {
   const n = currentRun().layers;
-  const [left, right, top, tall, row] = [50, 16, 12, 230, 22];
-  const strip = top + tall + 44;
+  const [left, right, top, tall, row] = [50, 16, 12, 230, 30];
+  const strip = top + tall + 54;
   const height = strip + techniques.length * row + 12;
   const x = linear(0.5, n + 0.5, left, width - right);
   const y = linear(0, 1, top + tall, top);
@@ -94,6 +94,6 @@ function centreRow(svg, one, ink, x, y, left, right) {
   });
   const end = x(one.m_cog) > right - 270;
   svg.append(s('circle', { cx: x(one.m_cog), cy: y, r: 5, fill: ink, class: 'centre' }),
-    label(x(one.m_cog) + (end ? -12 : 12), y + 4, `${one.name} ${centreWords(one)} (${endsWords(one.m_cog_range)} possible)`,
+    label(x(one.m_cog) + (end ? -12 : 12), y - 7, `${one.name} ${centreWords(one)} (${endsWords(one.m_cog_range)} possible)`,
       { class: 'small halo', 'text-anchor': end ? 'end' : 'start' }));
 }
