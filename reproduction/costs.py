@@ -13,9 +13,15 @@ from typing import Any
 
 import pandas as pd
 
+from memloc.engine.dry_run import A100_PEAK
 from reproduction.markdown import duration, number, table
 
-GPUS = {"A100 (TF32)": 156e12, "H100 (TF32)": 494e12}
+GPUS = {
+    "A100 (FP32)": A100_PEAK["float32"],
+    "A100 (TF32)": A100_PEAK["tf32"],
+    "H100 (FP32)": 67e12,
+    "H100 (TF32)": 494e12,
+}
 """Operations per second in dense matrix products, by the maker's data sheets."""
 CAUTION = 3
 """A GPU that is fed small batches may reach so many times less of its peak."""

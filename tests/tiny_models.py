@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,6 +80,67 @@ DIFFERENT = ("bert", "gpt_neox", "llama", "modernbert")
 T5 = {"layers_name": "num_layers", "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4,
       "dropout_rate": 0.0, "decoder_start_token_id": 0}  # fmt: skip
 """An architecture that cannot start from a stored state."""
+
+
+class Unusual(NamedTuple):
+    """An architecture that is unlike the others: its settings, and what is to be expected."""
+
+    settings: dict[str, Any]
+    blocks: str | None = None
+    refused: str = ""
+    """Part of the sentence; empty if it works."""
+
+    @property
+    def works(self) -> bool:
+        return not self.refused
+
+
+UNUSUAL = {
+    "big_bird": Unusual({**_WIDTH, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 3}),
+    "longformer": Unusual({**_WIDTH, "attention_window": 8, "max_position_embeddings": 140}),
+    "ibert": Unusual({**_WIDTH, "max_position_embeddings": 140}),
+    "openai-gpt": Unusual(
+        {"n_embd": 32, "n_head": 4, "n_positions": 128, "layers_name": "n_layer"}
+    ),
+    "canine": Unusual({**_WIDTH, "num_hash_buckets": 256}, "encoder.layer"),
+    "perceiver": Unusual(
+        {
+            "d_model": 32,
+            "num_latents": 8,
+            "d_latents": 32,
+            "num_blocks": 1,
+            "num_self_attention_heads": 4,
+            "num_cross_attention_heads": 4,
+            "max_position_embeddings": 128,
+            "layers_name": "num_self_attends_per_block",
+        },
+        "encoder.self_attends",
+    ),
+    "xlnet": Unusual(
+        {"d_model": 32, "n_head": 4, "d_inner": 48, "layers_name": "n_layer"},
+        refused="the head of XLNetForSequenceClassification reads the last position even if",
+    ),
+    "reformer": Unusual(
+        {
+            "attention_head_size": 8,
+            "num_attention_heads": 4,
+            "hidden_size": 32,
+            "feed_forward_size": 48,
+            "attn_layers": ["local"] * 3,
+            "axial_pos_embds": False,
+            "max_position_embeddings": 128,
+            "local_attn_chunk_length": 8,
+            "is_decoder": False,
+        },
+        refused="its layers hand on ReformerOutput, not one hidden state",
+    ),
+}
+
+
+def unusual_model(architecture: str, seed: int = 0, **changes: Any) -> PreTrainedModel:
+    """A random classifier of three layers."""
+    settings = {**UNUSUAL[architecture].settings, **changes}
+    return tiny_model(architecture, layers=3, seed=seed, **settings)
 
 
 def each(*architectures: str) -> list[Any]:

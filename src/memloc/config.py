@@ -38,7 +38,7 @@ from memloc.text import counted
 ExecutorName = Literal["local", "ray", "slurm"]
 TrackerName = Literal["trackio", "wandb"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
-Dtype = Literal["float32", "bfloat16"]
+Dtype = Literal["float32", "tf32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
 Unit = Literal["layer", "attention", "mlp"]
 Head = Literal["own", "paper"]
@@ -398,7 +398,9 @@ class Training(Settings):
     clip_norm: float = setting(1.0, "Gradients with a larger norm are clipped.", gt=0)
     memorised_at: float = setting(0.993, "Training accuracy that marks θ_M1.", gt=0, le=1)
     max_tokens: int = rare(512, "Longer texts are cut.", ge=4)
-    dtype: Dtype = rare("float32", "Of matrix products; weights stay float32.")
+    dtype: Dtype = rare(
+        "float32", "Of matrix products; weights stay float32. tf32: on CUDA GPUs only."
+    )
     frozen_tail: Tail = setting(
         "head",
         "What learns in the frozen model: head, norm+head, all (also BERT's pooler; the authors' "
@@ -416,6 +418,21 @@ class Training(Settings):
         later = {"frozen_tail", "frozen_dropout"}
         kept = self.model_dump(include=later, exclude_defaults=True) if state == "frozen" else {}
         return self.model_dump(exclude=later) | kept
+
+
+def check_dtype(dtype: Dtype, device: str) -> None:
+    """Complain about TF32 where there is none; `auto` is a machine that is not known yet.
+
+    Raises:
+        ConfigError: If the device computes no matrix products in `dtype`.
+    """
+    if dtype == "tf32" and device not in ("auto", "cuda"):
+        raise ConfigError(
+            f"only CUDA GPUs have TF32, and the device is {device}",
+            setting="training.dtype",
+            value=dtype,
+            remedy="leave it out",
+        )
 
 
 class Reading(Settings):

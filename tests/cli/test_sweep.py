@@ -58,6 +58,10 @@ def test_a_dry_run_then_the_sweep_then_another_dry_run(memloc, small: Path) -> N
     assert found["without_time"] == 0
     rows = {row["kind"]: row for row in found["kinds"]}
     assert set(rows) == {"train", "localise"}
+    assert found["flops"] > 1e6
+    # Operations per second of an A100 by its data sheet.
+    assert found["a100_hours"]["float32"] == pytest.approx(found["flops"] / 19.5e12 / 3600)
+    assert found["a100_hours"]["tf32"] == pytest.approx(found["flops"] / 156e12 / 3600)
     took = [
         json.loads(path.read_text())["costs"]["seconds"]
         for path in Path("runs/store/train").glob("*/manifest.json")

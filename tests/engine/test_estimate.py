@@ -82,6 +82,13 @@ def earlier_cost(earlier, plan) -> float:
     return next(job for job in earlier.jobs if job.title == first.title).cost
 
 
+def test_jobs_in_tf32_are_other_jobs(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    plain, fast = (plan_on(store, 60, training={"dtype": d})[0].jobs for d in ("float32", "tf32"))
+    assert [job.title for job in plain] == [job.title for job in fast]
+    assert not {job.key for job in plain} & {job.key for job in fast}
+
+
 def test_where_nothing_is_known_no_time_is_given(tmp_path: Path) -> None:
     store = Store(tmp_path)
     plan, artefact = plan_on(store, 60)

@@ -12,13 +12,14 @@ import transformers
 
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel, mixed_stack
-from tests.tiny_models import ARCHITECTURES, T5, tiny_model
+from tests.tiny_models import ARCHITECTURES, T5, UNUSUAL, tiny_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "support.md"
 SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
 OTHERS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "t5": ("encoder.block", T5),
     "albert": (None, {**SMALL, "embedding_size": 16}),
+    **{name: (one.blocks, one.settings) for name, one in UNUSUAL.items()},
 }
 """Architectures that need a word, or are refused: path of the layers, and settings."""
 HEADS = {"first": "first token", "last": "last token", "other": "several"}
@@ -41,6 +42,11 @@ loads. These were, as tiny random models, with transformers {version}:
 - **head reads**: the position from which the class is predicted. Probing needs a single one.
 - **swapped equals mixed weights**: the logits with a layer of another model are, bit for bit, those after loading its weights.
 - **`--unit`**: whether attention and MLP can be told apart.
+
+The examination is repeated on the longest and the shortest of your texts. BigBird changes its attention for good when it reads a text that is
+too short for the sparse one: if all texts are short it is used with full attention, which a run says and records; if all are long, with
+sparse attention; if some are short and some long, it is refused, as its answers would depend on their order. Set `attention_type` to
+`original_full` in its config then. A model that you have in memory is afterwards what it was.
 
 Any other model: `memloc models check NAME` says what is found in it.
 """

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from memloc.data.encode import Encoded
-from memloc.errors import ModelError
+from memloc.errors import ConfigError, ModelError
 from memloc.models import states as module
 from memloc.models.blocks import BlockModel
 from memloc.models.states import StateCache, pooled_states
@@ -153,3 +153,25 @@ def test_a_batch_has_the_right_rows_in_any_order_and_zeros_as_padding(
                 state[row, :length], expected[index][2], rtol=1e-4, atol=1e-4
             )
             assert not state[row, length:].any()
+
+
+def test_tf32_is_set_inside_and_only_there() -> None:
+    def precision() -> str:
+        return str(torch.backends.cuda.matmul.fp32_precision)
+
+    before = precision()
+    assert before != "tf32"
+    with module.autocast(torch.device("cuda"), "float32"):
+        assert precision() == before
+    with module.autocast(torch.device("cuda"), "tf32"):
+        assert precision() == "tf32"
+    assert precision() == before
+    with pytest.raises(KeyboardInterrupt), module.autocast(torch.device("cuda"), "tf32"):
+        raise KeyboardInterrupt
+    assert precision() == before
+    for device in ("cpu", "mps"):
+        with pytest.raises(
+            ConfigError, match=f"only CUDA GPUs have TF32, and the device is {device}"
+        ):
+            module.autocast(torch.device(device), "tf32")
+    assert precision() == before

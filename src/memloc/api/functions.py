@@ -499,7 +499,7 @@ def _opened(models: GivenModels) -> Iterator[tuple[Context, Given, _Asked, list[
             return opened[role]
 
         called = {role: role for role, model in roles.items() if model is not None}
-        given = examine(open_role, called, examples, "data", asked.pairs)
+        given = examine(open_role, called, examples, "data", asked.pairs, asked.training.dtype)
         examples = given.task.train
         encoded = encode(examples, opened["memorised"].codec, asked.pairs)
         check_words(encoded, tokenizer)

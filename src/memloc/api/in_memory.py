@@ -23,6 +23,7 @@ from memloc.engine.given import adapter_parameters
 from memloc.errors import DataError, ModelError, nearest
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, codec_of, set_padding
+from memloc.models.selftest import Snapshot
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -184,19 +185,16 @@ def _text_config(model: nn.Module) -> Any:
 
 @contextmanager
 def restored(models: Sequence[nn.Module], tokenizer: Any) -> Iterator[None]:
-    """Afterwards modes, flags, gradients, padding ids and random states are what they were.
+    """Afterwards modules, their attributes, configs, gradients and random states are as before.
 
-    Layers, hooks and weights are restored by those who change them (`BlockModel`). Inside,
-    gradients can be taken and nothing is cast, whatever surrounds the call.
+    Weights are restored by those who change them (`BlockModel`). Inside, gradients can be taken
+    and nothing is cast, whatever surrounds the call.
     """
-    modes = [(module, module.training) for model in models for module in model.modules()]
+    snapshots = [Snapshot(model) for model in models]
     parameters = [(p, p.requires_grad, p.grad) for model in models for p in model.parameters()]
-    configs: list[Any] = [
-        one for model in models for one in (getattr(model, "config", None), _text_config(model))
-    ]
-    padding = [(one, one.pad_token_id) for one in configs if hasattr(one, "pad_token_id")]
     pad_token = getattr(tokenizer, "pad_token", None)
     device = next(models[0].parameters(), torch.empty(0)).device
+    numpy_state = np.random.get_state()  # some models draw from it, or seed it
     # `fork_rng` forgets the generator of Apple's GPUs.
     mps = torch.mps.get_rng_state() if device.type == "mps" else None
     try:
@@ -208,13 +206,12 @@ def restored(models: Sequence[nn.Module], tokenizer: Any) -> Iterator[None]:
         ):
             yield
     finally:
-        for module, training in modes:
-            module.training = training
+        for snapshot in snapshots:
+            snapshot.restore()
+        np.random.set_state(numpy_state)
         for parameter, requires_grad, gradient in parameters:
             parameter.requires_grad_(requires_grad)
             parameter.grad = gradient
-        for config, pad in padding:
-            config.pad_token_id = pad
         if getattr(tokenizer, "pad_token", None) != pad_token:
             tokenizer.pad_token = pad_token
         if mps is not None:

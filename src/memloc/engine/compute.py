@@ -35,10 +35,9 @@ from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
-from memloc.models.mixing import state_width
 from memloc.models.names import ModelSource, Role, StatesOf, resolve
 from memloc.models.on_demand import LayersOnDemand
-from memloc.models.states import EVALUATION_BATCH, states_of
+from memloc.models.states import EVALUATION_BATCH, autocast, states_of
 from memloc.techniques import Technique, make, register_from
 from memloc.techniques.base import CACHE_MEMORY, Context
 from memloc.training.learners import AuxiliaryTask, Learner, TailOnly, hidden_task
@@ -98,6 +97,8 @@ class _Models:
         """Inputs are encoded the way of the model that memorised, or of the only one there is."""
         self.low_memory = job.where.get("low_memory", False) and "original" in self.roles
         self.loaded: dict[Role, Classifier] = {}
+        self.inputs: Encoded | None = None
+        """The training examples, since a model is there that they are encoded for."""
 
     @cached_property
     def key(self) -> str:
@@ -138,17 +139,19 @@ class _Models:
     def task(self) -> Task:
         return read_task(self.store, self.job.needs["data"])
 
-    @cached_property
+    @property
     def encoded(self) -> Encoded:
-        return encoded_for(self.job, self.get(self.reference), self.task.train)
+        self.get(self.reference)
+        assert self.inputs is not None
+        return self.inputs
 
     def take_over(self, before: _Models) -> None:
         """What the job before had loaded, as far as this one needs the same."""
         if self._origin() != before._origin() or "origin" in before.job.identity:
             return  # a technique of somebody else may have left its models changed
-        for name in ("task", "encoded"):
-            if name in vars(before):
-                setattr(self, name, getattr(before, name))
+        if "task" in vars(before):
+            self.task = before.task
+        self.inputs = before.inputs
         self.loaded = {
             role: found
             for role, found in before.loaded.items()
@@ -171,19 +174,21 @@ class _Models:
         # The layers of θ_O are in their file before another model comes.
         first: list[Role] = ["original"] if self.low_memory else []
         wanted = dict.fromkeys([*first, self.reference, role])
-        new = [each for each in wanted if each not in self.loaded]
-        for each in new:
-            found = _load_role(self.job, self.store, self.task, each)
+        new: dict[Role, Classifier] = {}
+        for each in [each for each in wanted if each not in self.loaded]:
+            new[each] = _load_role(self.job, self.store, self.task, each)
             if each == "original" and self.low_memory:
-                LayersOnDemand(found.blocks, _cache_folder(self.store))
-            self.loaded[each] = found
-        reference = self.loaded[self.reference]
-        for each in new:
+                LayersOnDemand(new[each].blocks, _cache_folder(self.store))
+        reference = (self.loaded | new)[self.reference]
+        if self.inputs is None:
+            self.inputs = encoded_for(self.job, reference, self.task.train)
+        for each, found in new.items():
             if each != self.reference:
-                blocks = self.loaded[each].blocks
                 # Heads find the last real token by the padding id, so all must know the same one.
-                set_padding(blocks.model, reference.codec.pad_id)
-                share_embeddings(blocks, reference.blocks)
+                set_padding(found.blocks.model, reference.codec.pad_id)
+                share_embeddings(found.blocks, reference.blocks)
+            found.blocks.examine(self.inputs)
+        self.loaded |= new
         return self.loaded[role]
 
 
@@ -270,6 +275,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
     )
     config = Training(**job.identity["training"])
     model = classifier.blocks
+    model.examine(train_set, validation)
     learner = Learner(model, train_set, validation)
     if state == "frozen":
         tail, dropout = config.frozen_tail, config.frozen_dropout
@@ -358,6 +364,7 @@ def control(job: Job, store: Store, report: Report) -> Output:
         cut_share = train_set.cut / len(train_set)
         learner = hidden_task(classifier.blocks, train_set, validation, layers, config.tail)
         inputs = encoded_for(job, classifier, other.train)
+        classifier.blocks.examine(train_set, validation, inputs)
         auxiliary = AuxiliaryTask(classifier.blocks, donor.blocks, inputs)
         objective = Objective(
             auxiliary,
@@ -418,10 +425,11 @@ def speed(job: Job, store: Store, report: Report) -> Output:
         samples.append(encoded_for(job, classifier, rows))
         guessed = pass_flops(facts, rough_lengths(rows, limit))
         longer[key] = pass_flops(facts, samples[-1].lengths) / guessed
+    model.examine(*samples)
     budget = FLOPS_ON_CPU if model.device.type == "cpu" else FLOPS_ON_GPU
     batch = samples[0].batch(_within(samples[0], budget, facts), model.device)
     best = float("inf")
-    with torch.inference_mode():
+    with torch.inference_mode(), autocast(model.device, job.identity["training"]["dtype"]):
         for _ in range(4):  # the first pass also allocates
             started = time.perf_counter()
             model.logits(batch).sum().item()
@@ -449,8 +457,9 @@ def facts_of(model: BlockModel) -> dict[str, Any]:
         "pooling": model.pooling,
         "layer_parameters": sum(sizes[name] for group in model.groups.blocks for name in group),
         "trained_parameters": sum(n for name, n in sizes.items() if name not in embeddings),
-        "width": state_width(model.model),
+        "width": model.width,
         "unit_problem": model.unit_problem,
+        "changes": model.changes,
     }
 
 
@@ -458,7 +467,7 @@ def facts_of(model: BlockModel) -> dict[str, Any]:
 
 
 def model(job: Job, store: Store, report: Report) -> Output:
-    """Look at a pre-trained model: what planning must know about it."""
+    """Look at a pre-trained model, and perhaps at how it reads data: what planning must know."""
     source = on_this_machine(ModelSource(**job.where["source"]))
     classifier = load_classifier(
         source,
@@ -469,7 +478,12 @@ def model(job: Job, store: Store, report: Report) -> Output:
             trust_remote_code=job.where["trust_remote_code"],
         ),
         n_labels=2,
+        max_tokens=job.identity.get("max_tokens", 512),
     )
+    if "data" in job.needs:
+        task, pairs = read_task(store, job.needs["data"]), job.identity["pair_format"]
+        tables = (task.train, task.validation)
+        classifier.blocks.examine(*(encode(one, classifier.codec, pairs) for one in tables))
     return Output(values={"facts": facts_of(classifier.blocks)})
 
 
@@ -526,6 +540,7 @@ def split(job: Job, store: Store, report: Report) -> Output:
     number, seed = job.identity["split"], job.identity["seed"]
     classifier = load(job, task, number)
     encoded = encoded_for(job, classifier, task.train)
+    classifier.blocks.examine(encoded)
     inside = half_split(len(encoded), number, seed)
     labels = task.train["label"].to_numpy(copy=True)
     resume = resume_point(job, store).part("training")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from memloc.config import Data, Execution, Model
+from memloc.config import Data, Dtype, Execution, Model
 from memloc.data.builtin import BUILTIN_SIZE
 from memloc.data.load import is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
@@ -33,7 +33,10 @@ from memloc.text import counted
 
 UNKNOWN = "unknown:"
 """Begins the fingerprints of models and the keys of data that are not here."""
-SPEED_REVISION = 2
+SPEED_REVISION = 3
+A100_PEAK: dict[Dtype, float] = {"float32": 19.5e12, "tf32": 156e12}
+"""Operations per second in dense matrix products, by the maker's data sheet. PyTorch computes in
+float32 unless it is told otherwise."""
 LOOKED_AT = 400
 """Artefacts of each kind that are looked at."""
 SMALL_RESULT = 30_000
@@ -165,6 +168,9 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
         "runs": len(planned.runs),
         "kinds": rows,
         **_row(table, len(jobs)),
+        "a100_hours": {
+            dtype: float(table["flops"].sum()) / peak / 3600 for dtype, peak in A100_PEAK.items()
+        },
         "workers": _workers(sweep.execution),
         "executor": sweep.execution.executor,
         "not_known": _not_known(waiting, estimator, inputs),

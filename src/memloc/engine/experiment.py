@@ -18,7 +18,17 @@ import pandas as pd
 
 from memloc import tables
 from memloc.analysis.windows import chosen_windows
-from memloc.config import ControlRun, Data, Engine, Localisation, Model, Run, Training, Windows
+from memloc.config import (
+    ControlRun,
+    Data,
+    Engine,
+    Localisation,
+    Model,
+    Run,
+    Training,
+    Windows,
+    check_dtype,
+)
 from memloc.data.encode import joins_parts
 from memloc.data.load import load_task
 from memloc.data.task import Task
@@ -99,13 +109,33 @@ class InputCache:
             StoreError: If the store cannot be written.
         """
         if config not in self._facts:
-            self.store.check_writable()
-            job = model_job(config, self.source(config))
-            outcome = self.executor.execute([job], Progress())
-            if outcome.failed:
-                raise outcome.failed[job.artefact].error(title=False)
-            self._facts[config] = self.store.open(*job.artefact).json("facts.json")
+            self._facts[config] = self._look(model_job(config, self.source(config)))
         return self._facts[config]
+
+    def _look(self, job: Job) -> dict[str, Any]:
+        self.store.check_writable()
+        outcome = self.executor.execute([job], Progress())
+        if outcome.failed:
+            raise outcome.failed[job.artefact].error(title=False)
+        facts: dict[str, Any] = self.store.open(*job.artefact).json("facts.json")
+        return facts
+
+    def changes(self, model: Model, data: Data, max_tokens: int) -> dict[str, Any] | None:
+        """Settings that a model gets by reading the data; None if it never changes itself.
+
+        Raises:
+            JobFailed: If answers would depend on the order of the texts.
+        """
+        if self.facts(model).get("changes") is None:
+            return None
+        job = model_job(model, self.source(model), self.data(data), max_tokens)
+        found: dict[str, Any] = self._look(job)["changes"]
+        for setting, value in found.items():
+            self.progress.note(
+                f"{self.source(model).name} has {setting} {value!r}, as {self.task(data).name} has "
+                "short texts only"
+            )
+        return found
 
     def pass_cost(self, model: Model, data: Data, max_tokens: int) -> float:
         """What a pass of the data through a model costs, in floating-point operations."""
@@ -126,8 +156,9 @@ class InputCache:
         """Makes the jobs on a data set and a model; `label` is added to their titles.
 
         Raises:
-            MemlocError: If the model has no windows of these sizes.
+            MemlocError: If the model has no windows of these sizes, or the device not this dtype.
         """
+        check_dtype(training.dtype, self.where.get("device", "auto"))
         n_layers = int(self.facts(model)["layers"])
         chosen_windows(n_layers, windows.sizes)
         read = [self.task(one).train for one in (data, auxiliary) if one is not None]
@@ -142,6 +173,7 @@ class InputCache:
             label=label,
             pass_cost=self.pass_cost(model, data, training.max_tokens),
             joined=any(joins_parts(table, model.pair_format) for table in read),
+            changes=self.changes(model, data, training.max_tokens),
         )
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from memloc.analysis.windows import chosen_windows
 from memloc.config import Columns, Dtype, Localisation, Model, PairFormat
-from memloc.data.encode import Encoded, encode, joins_parts
+from memloc.data.encode import encode, joins_parts
 from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Noise, Task
 from memloc.engine.experiment import Experiment, Findings, InputCache, describe
@@ -61,6 +61,7 @@ class Given:
         cut_share: Share of the examples that are longer than the model may read.
         there: What techniques ask about models and examples.
         unit_problem: See `BlockModel`.
+        changes: See `BlockModel`.
     """
 
     task: Task
@@ -71,6 +72,7 @@ class Given:
     cut_share: float
     there: Circumstances
     unit_problem: str | None
+    changes: dict[str, Any] | None
 
     def about(self) -> dict[str, Any]:
         """What there is to say beside the tables, as JSON data."""
@@ -113,12 +115,13 @@ def examine(
     labels = tuple(class_names(first.blocks))
     examples = number_labels(examples, first.blocks, data)
     encoded = encode(examples, first.codec, pair_format)
-    rows = [encoded.rows[row] for row in np.flatnonzero(examples["noisy"])]
-    noisy = Encoded(rows, encoded.pad_id)
-    answers = predict_logits(first.blocks, noisy, dtype).argmax(axis=1)
+    noisy = np.flatnonzero(examples["noisy"])
+    first.blocks.examine(encoded)
+    answers = predict_logits(first.blocks, encoded, dtype, noisy).argmax(axis=1)
     memorised = int((answers == examples.loc[examples["noisy"], "label"].to_numpy()).sum())
     facts, vocabulary = comparable(first.blocks), first.codec.tokenizer.get_vocab()
     pooling, unit_problem = first.blocks.pooling, first.blocks.unit_problem
+    changes, settings = first.blocks.changes, layer_settings(first.blocks)
     precisions = {"memorised": str(facts["precision"]).removeprefix("torch.")}
     adapters = bool(adapter_parameters(first.blocks.model))
     del first  # models may be large
@@ -136,8 +139,10 @@ def examine(
                 "vocabularies",
                 remedy="give models that were fine-tuned from the same one",
             )
+        other.blocks.examine(encoded)
+        check_fit(settings, layer_settings(other.blocks), names["memorised"], names[role], ())
         if role == "original" and "original_label" not in examples.columns:
-            instead = predict_logits(other.blocks, noisy, dtype).argmax(axis=1)
+            instead = predict_logits(other.blocks, encoded, dtype, noisy).argmax(axis=1)
             column = pd.Series([None] * len(examples), dtype=object)
             column[examples["noisy"].to_numpy()] = [labels[answer] for answer in instead]
             examples = examples.assign(original_answer=column)
@@ -151,6 +156,7 @@ def examine(
         encoded.cut / len(encoded),
         Circumstances(examples, pooling, precisions, adapters),
         unit_problem,
+        changes,
     )
 
 
@@ -165,6 +171,16 @@ def comparable(model: BlockModel) -> dict[str, Any]:
         **{f"shape of {name}": tuple(p.shape) for name, p in parameters.items()},
         "device": model.device,
         "precision": parameters[model.groups.blocks[0][0]].dtype,  # adapters may have another
+    }
+
+
+def layer_settings(model: BlockModel) -> dict[str, str]:
+    """How layers are to run, such as their kind of attention, which must be the same too."""
+    return {
+        f"{name} of layer {layer}": value
+        for layer, block in enumerate(model.stack, start=1)
+        for name, value in vars(block).items()
+        if isinstance(value, str)
     }
 
 
@@ -363,6 +379,7 @@ def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experi
         {"near_ceiling": sources["memorised"], **sources},
         label,
         joined=joins_parts(examples, config.model.pair_format),
+        changes=given.changes,
     )
     trainings = {}
     if needs_frozen(techniques):

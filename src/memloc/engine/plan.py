@@ -32,7 +32,7 @@ from memloc.techniques import Technique, make_techniques, origin, place_of
 TRAIN_REVISION = 1
 """Part of the key of trained models: raise it when the same settings would train another model."""
 STATES_REVISION = 1
-MODEL_REVISION = 4
+MODEL_REVISION = 5
 SPLIT_REVISION = 1
 CONTROL_REVISION = 1
 PARTS_REVISION = 1
@@ -123,8 +123,11 @@ def each_once(jobs: Iterable[Job]) -> list[Job]:
     return list(found.values())
 
 
-def model_job(config: Model, source: ModelSource) -> Job:
-    """Look at a model, before the rest can be planned."""
+def model_job(
+    config: Model, source: ModelSource, data: Artefact | None = None, max_tokens: int = 512
+) -> Job:
+    """Look at a model, before the rest can be planned; perhaps at how it reads some data."""
+    reading = {"max_tokens": max_tokens, "pair_format": config.pair_format} if data else {}
     return Job(
         "model",
         "look at the model",
@@ -133,7 +136,9 @@ def model_job(config: Model, source: ModelSource) -> Job:
             "blocks": config.blocks,
             "revision": MODEL_REVISION,
             **_head(config),
+            **reading,
         },
+        {"data": data} if data else {},
         where={"source": asdict(source), "trust_remote_code": config.trust_remote_code},
     )
 
@@ -159,6 +164,7 @@ class Planner:
         label: Added to the titles of jobs and groups, where there are many plans at once.
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
         joined: Whether examples have several parts in one text, of which the longest is cut first.
+        changes: Settings that a model which changes itself gets by reading the data.
     """
 
     data: Artefact
@@ -172,6 +178,7 @@ class Planner:
     label: str = ""
     pass_cost: float = 1.0
     joined: bool = False
+    changes: dict[str, Any] | None = None
 
     def train(self, state: str, seed: int, title: str) -> Job:
         """Fine-tune a model."""
@@ -358,6 +365,7 @@ class Planner:
             # Results of single texts, which are cut as ever, keep their keys.
             **({"parts": PARTS_REVISION} if self.joined else {}),
             **_head(self.model),
+            **({} if self.changes is None else {"changes": self.changes}),
         }
 
     @cached_property

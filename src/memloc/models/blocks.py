@@ -35,6 +35,7 @@ from torch.func import functional_call
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from memloc.config import Unit
+from memloc.data.encode import Encoded
 from memloc.errors import ModelError, nearest
 
 Batch = Mapping[str, Tensor]
@@ -144,12 +145,19 @@ class BlockModel:
         blocks: Path of the stack below `model.base_model`, needed only if it is ambiguous.
 
     The construction runs two short rows through the model and checks what later calls rely on; see
-    `memloc.models.selftest`.
+    `memloc.models.selftest`. `examine` repeats that on the data.
     """
 
     groups: ParameterGroups
     pooling: str
     """Where the head reads: the `first` token, the `last` real one, or `other`."""
+    width: int
+    """Numbers per token of a state."""
+    head_alone: bool
+    """Whether the row that the head reads is enough for the logits (`tail`)."""
+    changes: dict[str, Any] | None = None
+    """Settings of its config that the model changed in itself by reading the data, with their new
+    values; None if it never does so."""
     resume_problem: str | None
     """Why a pass cannot start from a stored state; None if it can."""
     ignores_padding: bool
@@ -172,6 +180,20 @@ class BlockModel:
         """Brings a layer into memory, if it may be elsewhere (`memloc.models.on_demand`)."""
         examine(self)
         self.unit_problem = unit_problem(self.stack)
+
+    def examine(self, *data: Encoded) -> None:
+        """Repeat the self-test on the longest and the shortest of the examples to be read.
+
+        A model that changes itself by reading them stays so.
+
+        Raises:
+            ModelError: If it does not run on them, or answers depend on their order.
+        """
+        from memloc.models.selftest import examine
+
+        there = [part for part in data if len(part)]
+        if there:
+            examine(self, there)
 
     # --- facts -----------------------------------------------------------------------------------
 
@@ -254,7 +276,7 @@ class BlockModel:
             states.append(args[0] if args else kwargs["hidden_states"])
 
         def keep_output(_module: nn.Module, _args: Any, output: Any) -> None:
-            states.append(output[0] if isinstance(output, tuple) else output)
+            states.append(output if isinstance(output, Tensor) else output[0])
 
         with ExitStack() as hooks:
             for layer in wanted:
@@ -282,12 +304,16 @@ class BlockModel:
         """
         if self.pooling == "first":
             return state[:, 0]
-        rows, positions = (torch.arange(n, device=state.device) for n in state.shape[:2])
-        real = batch["attention_mask"] * (batch["input_ids"] != self.pad_id)
-        return state[rows, (real * positions).argmax(dim=1)]
+        return state[torch.arange(len(state), device=state.device), self.last_tokens(batch)]
+
+    def last_tokens(self, batch: Batch) -> Tensor:
+        """The position of the last real token of every row."""
+        ids = batch["input_ids"]
+        real = batch["attention_mask"] * (ids != self.pad_id)
+        return (real * torch.arange(ids.shape[1], device=ids.device)).argmax(dim=1)
 
     def tail(self, pooled: Tensor) -> Tensor:
-        """Logits from pooled rows of state L (only if `pooling` is 'first' or 'last').
+        """Logits from pooled rows of state L (only if `head_alone`).
 
         The tail then sees sequences of one token, which makes it nearly free.
         """
@@ -383,6 +409,14 @@ class BlockModel:
         finally:
             for module, flag in before:
                 module.training = flag
+
+
+def token_table(model: Any) -> Tensor | None:
+    """The embeddings of the tokens; None if there is no single table."""
+    try:
+        return getattr(model.get_input_embeddings(), "weight", None)
+    except NotImplementedError:
+        return None
 
 
 def find_stack(model: nn.Module, path: str | None = None) -> tuple[str, nn.ModuleList]:

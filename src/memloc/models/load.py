@@ -19,7 +19,7 @@ from memloc import text
 from memloc.config import Model
 from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
-from memloc.models.blocks import BlockModel
+from memloc.models.blocks import BlockModel, token_table
 from memloc.models.mixing import STATE_BYTES
 from memloc.models.names import ModelSource, resolve
 
@@ -144,7 +144,7 @@ def codec_of(model: Any, tokenizer: Any, max_tokens: int, name: str = "tokenizer
         separator_of(tokenizer, model.config),
         pad_id,
         min(max_tokens, length_limit(tokenizer, model)),
-        model.get_input_embeddings().weight.shape[0],
+        None if (table := token_table(model)) is None else len(table),
     )
 
 
@@ -235,7 +235,7 @@ def length_limit(tokenizer: Any, model: Any) -> int:
             name.endswith("position_embeddings")
             and getattr(module, "padding_idx", None) is not None
         ):
-            positions = min(positions, module.num_embeddings - module.padding_idx - 1)
+            positions = min(positions, len(module.weight) - module.padding_idx - 1)
     return min(int(tokenizer.model_max_length), int(positions))
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
 
 import numpy as np
 import torch
@@ -82,7 +81,6 @@ def predict_mixtures(
             return _whole_passes(own, blocks, encoded, swapped, dtype, report)
     trees: dict[int, list[tuple[np.ndarray, _Tree]]] = {}
     predicted = np.empty((len(swapped), len(encoded)), dtype=np.int64)
-    width = state_width(own.model)
     passes = batches = done = 0
     with (
         own.mode(training=False),
@@ -91,12 +89,13 @@ def predict_mixtures(
         autocast(own.device, dtype),
     ):
         blocks = mixed_stack(own, other, unit)
-        size = examples_at_once(len(swapped), int(encoded.lengths.max()), width)
+        size = examples_at_once(len(swapped), int(encoded.lengths.max()), own.width)
         for indices in equal_length_batches(encoded, size):
             batch = encoded.batch(indices.tolist(), own.device)
             run = _Lockstep(own, blocks, batch)
             start = (input_of or own).input_state(batch)
-            parts = -(-state_bytes(len(swapped), batch["input_ids"].numel(), width) // STATE_BYTES)
+            tokens = batch["input_ids"].numel()
+            parts = -(-state_bytes(len(swapped), tokens, own.width) // STATE_BYTES)
             if parts not in trees:
                 trees[parts] = [(part, _Tree.of(swapped[part])) for part in divide(swapped, parts)]
             for part, tree in trees[parts]:
@@ -172,7 +171,7 @@ class _Lockstep:
 
     def _tail(self, states: Tensor) -> Tensor:
         n = len(states)
-        if self.own.pooling == "other":
+        if not self.own.head_alone:
             parts = [
                 self.own.resume(part.flatten(0, 1), self._repeat(len(part)), self.own.n_layers)
                 for part in states.split(self.limit)
@@ -185,13 +184,6 @@ class _Lockstep:
         if times not in self.repeated:
             self.repeated[times] = {k: v.repeat(times, 1) for k, v in self.batch.items()}
         return self.repeated[times]
-
-
-def state_width(model: nn.Module) -> int:
-    """Numbers per token of a state."""
-    whole = cast(Any, model)
-    width = getattr(whole.config, "hidden_size", None)
-    return int(width or whole.get_input_embeddings().weight.shape[1])
 
 
 def state_bytes(mixtures: int, tokens: int, width: int) -> int:

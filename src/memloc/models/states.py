@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from memloc.config import Dtype
+from memloc.config import Dtype, check_dtype
 from memloc.data.encode import Encoded, evaluation_batches
 from memloc.errors import ModelError
 from memloc.models.blocks import Batch, BlockModel
@@ -23,10 +23,33 @@ Report = Callable[[float], None]
 
 
 def autocast(device: torch.device, dtype: Dtype) -> contextlib.AbstractContextManager[Any]:
-    """Matrix multiplications in `dtype`, weights in float32."""
+    """Matrix multiplications in `dtype`, weights in float32.
+
+    Raises:
+        ConfigError: If the device does not know `dtype`.
+    """
     if dtype == "float32":
         return contextlib.nullcontext()
+    if dtype == "tf32":
+        check_dtype(dtype, device.type)
+        return _tensor_float_32()
     return torch.autocast(device.type, dtype=getattr(torch, dtype))
+
+
+@contextlib.contextmanager
+def _tensor_float_32() -> Iterator[None]:
+    """Inside, products of float32 matrices on CUDA keep 10 of 23 bits of the factors."""
+    matmul: Any = torch.backends.cuda.matmul
+    # Torch before 2.9 has only the second; later ones object to a mixture of both.
+    name, on = (
+        ("fp32_precision", "tf32") if hasattr(matmul, "fp32_precision") else ("allow_tf32", True)
+    )
+    before = getattr(matmul, name)
+    setattr(matmul, name, on)
+    try:
+        yield
+    finally:
+        setattr(matmul, name, before)
 
 
 def predict_logits(

@@ -226,6 +226,14 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         console.print(
             "[dim]From what earlier jobs took, or a measurement; a busy machine takes longer.[/dim]"
         )
+    hours = found["a100_hours"]
+    if hours["float32"] >= 1:
+        plain, fast = (duration(3600 * hours[dtype]) for dtype in ("float32", "tf32"))
+        console.print(
+            f"At the peak of one A100 GPU: {plain} in FP32, the default, or {fast} with dtype "
+            "tf32. Expect several times that.",
+            highlight=False,
+        )
     for sentence in found["not_known"]:
         console.print(f"Not known: {sentence}.", markup=False, highlight=False)
 

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from memloc.config import Dtype, Tail
 from memloc.data.encode import Encoded
+from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel
 from memloc.models.states import autocast, pooled_states, predict_logits
 
@@ -152,14 +153,20 @@ class TailOnly(Learner):
         tail: Tail = "head",
         dropout: bool = False,
     ) -> None:
+        opened = tail_parameters(model, tail)
+        if not opened:
+            raise ModelError(
+                f"{type(model.model).__name__} has no head outside its base model, so there is no "
+                "frozen model; leave out the techniques that compare with it"
+            )
         super().__init__(
             model,
             train,
             validation,
-            opened=tail_parameters(model, tail),
+            opened=opened,
             dropout=None if dropout else (),
         )
-        self.cached = model.can_resume and model.pooling != "other"
+        self.cached = model.head_alone
         if self.cached:
             last = (model.n_layers,)
             read = [pooled_states(model, part, layers=last) for part in (train, validation)]
