@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import transformers
 
+from memloc.data.encode import Encoded
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel, mixed_stack
 from tests.tiny_models import ARCHITECTURES, T5, UNUSUAL, tiny_model
@@ -52,9 +53,13 @@ Any other model: `memloc models check NAME` says what is found in it.
 """
 
 
+def encoded() -> Encoded:
+    rows = [[2, 9, 14, 30, 7, 22, 3], [2, 11, 6, 3]]
+    return Encoded([{"input_ids": ids, "attention_mask": [1] * len(ids)} for ids in rows], 0)
+
+
 def batch() -> dict[str, torch.Tensor]:
-    ids = torch.tensor([[2, 9, 14, 30, 7, 22, 3], [2, 11, 6, 3, 0, 0, 0]])
-    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
+    return encoded().batch((0, 1))
 
 
 def row(architecture: str) -> str:
@@ -70,6 +75,8 @@ def row(architecture: str) -> str:
         reason = str(error).split(";")[0]
         return f"| {architecture} | refused: {reason} | | | | | |"
     assert own.n_layers == LAYERS
+    for model in (own, other):
+        model.examine(encoded())
     cells = [
         architecture,
         f"`{own.stack_path}`",

@@ -15,7 +15,7 @@ from torch import nn
 
 from memloc import localise
 from memloc.errors import ModelError
-from memloc.models.blocks import BlockModel
+from memloc.models.blocks import BlockModel, mixed_stack
 from memloc.models.mixing import predict_mixtures
 from memloc.models.selftest import Snapshot
 from memloc.training.learners import TailOnly
@@ -67,6 +67,17 @@ def test_swapped_layers_equal_swapped_weights(architecture: str, words: tuple[in
     for window, predicted in zip(windows, found.predicted, strict=True):
         assert predicted.tolist() == expected[window].argmax(dim=-1).tolist(), window
     assert len({tuple(row) for row in found.predicted.tolist()}) > 3
+
+
+@pytest.mark.parametrize("words", [SHORT, LONG], ids=["short", "long"])
+def test_parts_of_layers_are_tried_on_the_texts_too(words: tuple[int, int]) -> None:
+    own, other = (BlockModel(unusual_model("big_bird", seed=seed)) for seed in (0, 1))
+    inputs = encoded(texts_of(words))
+    own.examine(inputs)
+    other.examine(inputs)
+    before = [Snapshot(one.model) for one in (own, other)]
+    mixed_stack(own, other, "attention")
+    assert [snapshot.changes() for snapshot in before] == [{}, {}]
 
 
 @pytest.mark.parametrize("architecture", [name for name in UNUSUAL if not UNUSUAL[name].works])

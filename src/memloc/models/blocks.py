@@ -151,6 +151,8 @@ class BlockModel:
     groups: ParameterGroups
     pooling: str
     """Where the head reads: the `first` token, the `last` real one, or `other`."""
+    examined_on: Batch
+    """The rows of the last self-test."""
     width: int
     """Numbers per token of a state."""
     head_alone: bool
@@ -554,9 +556,7 @@ def mixed_stack(own: BlockModel, other: BlockModel, unit: Unit) -> list[nn.Modul
 
 def _check(own: BlockModel, other: BlockModel, unit: Unit, mixed: list[nn.Module]) -> None:
     """Do mixed blocks give what the block of `own` gives with the weights of `other` put in?"""
-    from memloc.models.selftest import two_rows
-
-    batch = two_rows(own)
+    batch = own.examined_on
     theirs = dict(other.model.named_parameters())
     with torch.no_grad():
         for layer in sorted({1, own.n_layers}):

@@ -44,6 +44,7 @@ def examine(model: BlockModel, data: Sequence[Encoded] = ()) -> None:
         ModelError: If the layers cannot be told apart, or answers depend on what was read before.
     """
     batch = _extremes(model, data) if data else two_rows(model)
+    model.examined_on = batch
     with model.mode(training=False), torch.no_grad():
         before = Snapshot(model.model, buffers=True)
         try:
