@@ -9,7 +9,7 @@ import pandas as pd
 from memloc.analysis.correlation import correlate
 from memloc.paper.binarised import QUANTITIES, compare_twins
 from memloc.paper.claims import CLAIMS, check_claims
-from memloc.paper.measures import PAPER_LAYERS
+from memloc.paper.measures import PAPER_LAYERS, gather
 from memloc.paper.scorecard import scorecard_markdown
 from memloc.results.agreement import (
     IN_PRINT,
@@ -149,7 +149,8 @@ def _one(grid: Grid, task: str, model: str) -> str | None:
 
 def scorecard(grid: Grid) -> str:
     """`memloc claims --markdown`, with its headings two levels down and without the title."""
-    lines = scorecard_markdown(grid, check_claims(grid)).splitlines()[2:]
+    evidence = gather(grid)
+    lines = scorecard_markdown(evidence.grid, check_claims(evidence)).splitlines()[2:]
     return "\n".join(f"##{line}" if line.startswith("#") else line for line in lines)
 
 

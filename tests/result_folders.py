@@ -55,6 +55,9 @@ def write_run(
     generalisation: float | None = None,
     seconds: float = 60.0,
     memorised: float = 1.0,
+    noisy: int = 60,
+    caveats: Sequence[str] = (),
+    windows: Sequence[Sequence[float]] | None = None,
     written: float = 1e9,
     name: str | None = None,
 ) -> Path:
@@ -79,6 +82,9 @@ def write_run(
         generalisation: Score of the task.
         seconds: What the run cost.
         memorised: Share of the noisy labels.
+        noisy: How many noisy examples there are.
+        caveats: Cautions of the run.
+        windows: Error by size and layer, instead of what the numbers above make of it.
         written: When, in seconds; decides which run is the newest.
         name: Of the folder.
     """
@@ -112,7 +118,8 @@ def write_run(
                 "full_error": 1.0,
                 "clean_error": clean_error,
                 "strongest_single_layer": {"layer": 1, "undoes": single_layer},
-                "error_by_size_and_layer": [
+                "error_by_size_and_layer": windows
+                or [
                     [single_layer] * layers,
                     *(
                         [1.0 if size >= (layers_to_revert or round(layers * 2 / 3)) else 0.4]
@@ -129,6 +136,8 @@ def write_run(
         "seeds": list(seeds),
         "techniques": techniques,
         "memorised_share": memorised,
+        "noisy_examples": noisy,
+        "caveats": list(caveats),
     }
     if validation is not None or generalisation is not None:
         scores: dict[str, dict[str, float | None]] = {"original": {}, "memorised": {}}

@@ -7,20 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import pearsonr, spearmanr
+from scipy.stats import binomtest, pearsonr, spearmanr, ttest_1samp, ttest_ind
+from scipy.stats import t as student
 
 from memloc.analysis.correlation import (
     FEWEST,
     Points,
     agreeing_group,
+    compare_correlations,
     compare_profiles,
     correlate,
+    interval_of_difference,
     interval_of_mean,
+    interval_of_share,
     mean_correlation,
+    means_of_units,
     more_than_chance,
     profiles_agree,
 )
-from tests.oracles.correlation import bootstrap, bootstrap_mean
+from tests.oracles.correlation import bootstrap
 
 
 def noisy_pair(n: int, seed: int = 0, digits: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -49,8 +54,6 @@ def test_intervals_are_those_of_samples_of_whole_units_written_out(units: str) -
     assert found.spearman == pytest.approx(spearmanr(one, other).statistic)
     assert found.spearman_interval == pytest.approx(slow["spearman"], abs=1e-9)
     assert found.pearson_interval == pytest.approx(slow["pearson"], abs=1e-9)
-    mean = interval_of_mean(one, list(units), resamples=300)
-    assert mean == pytest.approx(bootstrap_mean(one, units, 300), abs=1e-12)
 
 
 def test_fewer_than_four_points_have_no_correlation() -> None:
@@ -106,15 +109,51 @@ def test_the_mean_over_pairs_is_that_of_the_defined_ones() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_theory() -> None:
     values = np.random.default_rng(0).normal(5, 2, 400)
-    interval = interval_of_mean(values)
-    assert interval is not None
-    error = values.std() / np.sqrt(400)
-    assert interval == pytest.approx(
-        (values.mean() - 1.96 * error, values.mean() + 1.96 * error), abs=0.15 * error
-    )
+    assert interval_of_mean(values) == pytest.approx(ttest_1samp(values, 0).confidence_interval())
     assert interval_of_mean(values[: FEWEST - 1]) is None
     assert interval_of_mean([1.0] * 4) == (1.0, 1.0)
-    assert interval_of_mean(values[:14], list("aaaaabbbbccccc")) is None  # three units
+    one, other = values[:5], values[5:12]
+    theory = ttest_ind(one, other).confidence_interval()
+    assert interval_of_difference(one, other) == pytest.approx(theory)
+    assert interval_of_difference(one[:1], other) is None
+
+
+def test_a_unit_counts_once_however_many_values_it_has() -> None:
+    values, units = [1.0, 3.0, 10.0, 5.0, 6.0, 7.0], list("aabccc")
+    assert means_of_units(values, units).tolist() == [2.0, 10.0, 6.0]
+
+
+@pytest.mark.parametrize(("yes", "n"), [(9, 9), (0, 9), (3, 12), (24, 27)])
+def test_the_interval_of_a_share_is_exact(yes: int, n: int) -> None:
+    exact = binomtest(yes, n).proportion_ci(method="exact")
+    found = interval_of_share([1.0] * yes + [0.0] * (n - yes))
+    assert found == pytest.approx((exact.low, exact.high))
+    if yes == n:
+        assert found == pytest.approx((0.6637, 1.0), abs=1e-4)
+
+
+def test_halves_count_by_halves_and_do_not_narrow_the_interval_of_a_share() -> None:
+    assert interval_of_share([0.5] * 8) == pytest.approx(interval_of_share([1.0] * 4 + [0.0] * 4))
+    assert interval_of_share([1.0] * 3) is None
+
+
+def test_a_difference_of_correlations_has_the_error_of_a_jackknife_written_out() -> None:
+    random = np.random.default_rng(3)
+    tasks = list(range(8))
+    sides = [[random.random((2, 8)) for _ in range(size)] for size in (1, 3)]
+
+    def gap(kept: list[int]) -> float:
+        one, other = (np.mean([spearmanr(*pair[:, kept]).statistic for pair in s]) for s in sides)
+        return float(one - other)
+
+    found = compare_correlations(*([Points(*pair, tasks) for pair in side] for side in sides))
+    left_out = np.array([gap([t for t in tasks if t != out]) for out in tasks])
+    error = np.sqrt(7 / 8 * ((left_out - left_out.mean()) ** 2).sum())
+    away = student.ppf(0.975, 7) * error
+    assert found.spearman == pytest.approx(gap(tasks))
+    assert found.spearman_interval == pytest.approx((gap(tasks) - away, gap(tasks) + away))
+    assert (found.n, found.units) == (8, 8)
+    assert compare_correlations([], [Points(*sides[0][0], tasks)]).spearman is None
 
 
 # --- do techniques agree? -----------------------------------------------------------------------

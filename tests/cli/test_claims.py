@@ -37,6 +37,37 @@ def test_results_are_shown_from_the_default_folder_or_a_given_one(
     assert "1 run: 1 task" in memloc(command, runs / "one-minilm")[1]
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_cautions_of_the_runs_are_shown(memloc, runs: Path, command: str) -> None:
+    for place in range(7):
+        write_run(
+            runs, f"more-{place}", caveats=["Texts are cut."] if place < 2 else [f"No {place}."]
+        )
+    code, out, _ = memloc(command)
+    words = " ".join(out.split())
+    assert code == 0
+    assert "Caution (2 runs, more-0 minilm, more-1 minilm): Texts are cut." in words
+    assert "1 more caution: see --json." in words
+    cautions = json.loads(memloc(command, "--json")[1])["cautions"]
+    assert {"caution": "No 6.", "runs": ["more-6 minilm"]} in cautions
+    if command == "claims":
+        assert "- Texts are cut. (more-0 minilm, more-1 minilm)" in memloc(command, "--markdown")[1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_models_are_chosen_by_name(memloc, runs: Path, command: str) -> None:
+    for task in ("one", "two", "three"):
+        write_run(runs, task, "deep", 12)
+    shown = " ".join(memloc(command)[1].split())
+    assert "as they have another depth: deep (12 layers)." in shown
+    shown = " ".join(memloc(command, "--models", "deep,minilm")[1].split())
+    assert "7 runs: 4 tasks, 2 models" in shown
+    assert "another depth" not in shown
+    assert "3 runs: 3 tasks, 1 model" in memloc(command, "--models", "deep")[1]
+    words = "no run has this model; there are deep, minilm"
+    assert_one_sentence(*memloc(command, "--models", "other"), words)
+
+
 def test_claims_as_json_and_as_markdown(memloc, runs: Path) -> None:
     code, out, _ = memloc("claims", "--json")
     assert code == 0

@@ -14,6 +14,7 @@ from reproduction.page import TEMPLATE, fill
 from reproduction.tables import DOCS, TABLES, collect, spread
 
 from memloc.paper.claims import check_claims
+from memloc.paper.measures import gather
 from memloc.results.folders import ResultsError
 from memloc.results.grid import Grid, read_grid
 from tests.report.figure_folders import write_control, write_full_run
@@ -124,7 +125,9 @@ def runs(tmp_path: Path) -> Path:
 def same(one: Grid, other: Grid) -> None:
     for name in ("runs", "seed_weights", "windows", "events", "positions", "examples"):
         pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name))
-    assert [f.measured for f in check_claims(one)] == [f.measured for f in check_claims(other)]
+    assert [f.measured for f in check_claims(gather(one))] == [
+        f.measured for f in check_claims(gather(other))
+    ]
 
 
 def test_results_come_back_out_of_the_tables_as_they_were(runs: Path, tmp_path: Path) -> None:

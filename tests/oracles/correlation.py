@@ -1,4 +1,4 @@
-"""Bootstrap of a correlation or mean the slow way: every sample is written out."""
+"""Bootstrap of a correlation the slow way: every sample is written out."""
 
 from __future__ import annotations
 
@@ -21,13 +21,6 @@ def bootstrap(
             samples["spearman"].append(spearmanr(x, y).statistic)
             samples["pearson"].append(pearsonr(x, y).statistic)
     return {name: _middle(values) for name, values in samples.items()}
-
-
-def bootstrap_mean(
-    values: np.ndarray, units: Sequence[Hashable], resamples: int
-) -> tuple[float, float]:
-    """Interval of a mean, drawing units with replacement."""
-    return _middle([float(np.mean(values[drawn])) for drawn in _samples(units, resamples)])
 
 
 def _samples(units: Sequence[Hashable], resamples: int) -> Iterator[list[int]]:

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from memloc.paper.binarised import binarised_data, compare_twins, show_binarised
 from memloc.paper.claims import CLAIMS, Claim, Finding, check_claims
-from memloc.paper.measures import Measured
+from memloc.paper.measures import Measured, gather
 from memloc.paper.scorecard import (
     scorecard_data,
     scorecard_markdown,
@@ -53,10 +53,10 @@ def agreement(grid: Grid) -> str:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("runs")
-    for model, layers in (("minilm", 6), ("a-model-with-a-rather-long-name", 12)):
-        for place, task in enumerate(TASKS):
+    for model, layers in (("minilm", 6), ("a-model-with-a-rather-long-name", 6)):
+        for place, task in enumerate((*TASKS, "six", "seven")):
             weights = {
-                "swapping": [straight(layers, 0.36 + 0.03 * place)],
+                "swapping": [straight(layers, 0.36 + 0.02 * place)],
                 "retraining": [straight(layers, 0.40 + 0.02 * place)],
                 "probing": [straight(layers, 0.60 - 0.02 * place)],
             }
@@ -73,7 +73,7 @@ def grid(folder: Path) -> Grid:
 
 @pytest.fixture(scope="module")
 def found(grid: Grid) -> list[Finding]:
-    return check_claims(grid)
+    return check_claims(gather(grid))
 
 
 def finding(value: float | None, style: str, interval: tuple[float, float] | None) -> Finding:
@@ -101,7 +101,7 @@ def test_values_are_shown_with_their_interval(
 def test_the_scorecard_has_every_claim_in_80_columns(grid: Grid, found: list[Finding]) -> None:
     shown = scorecard(grid, found)
     assert max(map(len, shown.splitlines())) <= 80
-    assert "10 runs: 5 tasks, 2 models, 3 techniques, 1 seed each" in shown
+    assert "14 runs: 7 tasks, 2 models, 3 techniques, 1 seed each" in shown
     words = " ".join(shown.split())
     assert words.count(" holds if ") == len(CLAIMS)
     for verdict in ("holds ", "does not hold ", "not enough data "):
@@ -109,8 +109,9 @@ def test_the_scorecard_has_every_claim_in_80_columns(grid: Grid, found: list[Fin
     # A correlation that is near the paper's, with its interval and its n.
     line = next(line for line in shown.splitlines() if "M-CoG: swapping and" in line)
     assert line.startswith("holds")
-    assert line.split()[-4:] == ["1.00", "[1.00,", "1.00]", "10"]
-    assert shown.rstrip().splitlines()[-1] == summary_line(found)
+    assert line.split()[-4:] == ["1.00", "[1.00,", "1.00]", "14"]
+    assert words.endswith(summary_line(found))
+    assert "at 5% each" in words
 
 
 def test_notes_on_the_choice_of_runs_come_first(tmp_path: Path) -> None:
@@ -140,11 +141,13 @@ def test_json_has_the_numbers_the_rule_and_which_runs(grid: Grid, found: list[Fi
     assert claim["verdict"] == "does not hold"
     assert claim["value"] == pytest.approx(-1)
     assert (claim["low"], claim["high"]) == pytest.approx((-1, -1))
-    assert (claim["n"], claim["paper"]) == (10, "0.55")
-    assert claim["rule"] == "ρ >= 0.35, or 0.55 is in the interval"
+    assert (claim["n"], claim["tasks"], claim["paper"]) == (14, 7, "0.55")
+    assert claim["rule"] == "the interval is above 0, and reaches 0.55 or ρ >= 0.35"
     open_one = next(one for one in data["claims"] if one["id"] == "control-swapping")
     assert (open_one["value"], open_one["n"]) == (None, 0)
-    assert len(data["runs"]) == 10
+    assert len(data["runs"]) == 14
+    decided = len(CLAIMS) - data["verdicts"]["not enough data"]
+    assert data["false_by_chance"] == pytest.approx(0.05 * decided)
     assert data["runs"][0]["validation_original_uniform"] is None
     assert data["groups"][0]["differences"] == []
 
@@ -156,7 +159,7 @@ def test_matrices_show_both_coefficients_with_n_in_80_columns(grid: Grid) -> Non
     swapping = next(line for line in first if line.startswith("  swapping"))
     assert swapping.split()[:4] == ["swapping", "~", "retraining", "1.00"]
     assert "a-model-with-a-rather-long-name ~ minilm" in shown
-    assert "tasks × techniques × layers" in shown
+    assert "n: tasks × layers" in shown
 
 
 def test_no_correlation_is_printed_for_three_runs(tmp_path: Path) -> None:

@@ -11,13 +11,15 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from memloc.paper.claims import CLAIMS, judge
-from memloc.paper.measures import Evidence
+from memloc.paper.measures import gather
 from memloc.results.agreement import (
     LAYER_WEIGHTS,
     M_COG,
     agreement_table,
+    choose_models,
     mean_centres,
 )
+from memloc.results.folders import ResultsError
 from memloc.results.grid import VALIDATION_SCORES, Grid, read_grid
 from tests.result_folders import TECHNIQUES, straight, write_run
 
@@ -57,13 +59,13 @@ def write_all(
 
 def test_techniques_are_compared_over_runs_by_their_centres(tmp_path: Path) -> None:
     written = write_all(tmp_path, {"six": 6, "twelve": 12})
-    table = agreement_table(read_grid(tmp_path))
+    table = agreement_table(read_grid(tmp_path), ["six", "twelve"])
     found = row(table, kind="techniques", quantity=M_COG, one="swapping", other="probing")
     one = [centre(profiles["swapping"]) for profiles in written.values()]
     other = [centre(profiles["probing"]) for profiles in written.values()]
     assert found["spearman"] == pytest.approx(spearmanr(one, other).statistic)
     assert found["pearson"] == pytest.approx(pearsonr(one, other).statistic)
-    assert (found["n"], found["units"], found["unit"]) == (12, 12, "runs")
+    assert (found["n"], found["units"]) == (12, 6)
     assert found["spearman_low"] < found["spearman"] < found["spearman_high"]
     assert len(table[(table["kind"] == "techniques") & (table["quantity"] == M_COG)]) == 6
 
@@ -83,8 +85,8 @@ def test_models_that_differ_do_not_make_techniques_agree_within_models(tmp_path:
     assert found["spearman"] > 0.4
     assert found[["within", "within_low", "within_high"]].tolist() == pytest.approx([-1, -1, -1])
     claim = CLAIMS["fig8-swapping-gradients"]
-    finding = judge(claim, Evidence(grid))
-    assert finding.measured.words == "within models -1.00 [-1.00, -1.00]"
+    finding = judge(claim, gather(grid))
+    assert finding.measured.words == "Pearson's r 0.94; within models -1.00 [-1.00, -1.00]"
     assert finding.verdict != "holds"
 
 
@@ -99,16 +101,47 @@ def test_techniques_are_compared_over_layers_of_runs_by_their_weights(tmp_path: 
     assert (found["n"], found["units"]) == (36, 6)
 
 
-def test_models_are_compared_over_tasks_and_techniques(tmp_path: Path) -> None:
+def test_models_are_compared_over_tasks_technique_by_technique(tmp_path: Path) -> None:
     written = write_all(tmp_path, {"six": 6, "twelve": 12})
     write_run(tmp_path, "only-six", "six", 6)
     table = agreement_table(read_grid(tmp_path))
     found = row(table, kind="models", quantity=M_COG)
-    places = [(task, technique) for task in TASKS for technique in TECHNIQUES]
-    one = [centre(written[task, "six"][technique]) for task, technique in places]
-    other = [centre(written[task, "twelve"][technique]) for task, technique in places]
-    assert found["spearman"] == pytest.approx(spearmanr(one, other).statistic)
-    assert (found["n"], found["units"], found["unit"]) == (24, 6, "tasks")
+    alone = []
+    for technique in TECHNIQUES:
+        one, other = (
+            [centre(written[task, model][technique]) for task in TASKS]
+            for model in ("six", "twelve")
+        )
+        alone.append(spearmanr(one, other).statistic)
+    assert found["spearman"] == pytest.approx(np.mean(alone))
+    assert (found["n"], found["units"]) == (6, 6)
+
+
+def test_a_technique_that_lies_deeper_does_not_make_models_agree(tmp_path: Path) -> None:
+    for model, way in (("one", 1), ("two", -1)):
+        for place, task in enumerate(TASKS):
+            step = 0.01 * way * place
+            weights = {"swapping": [straight(6, 0.4 + step)], "probing": [straight(6, 0.6 + step)]}
+            write_run(tmp_path, task, model, 6, weights=weights)
+    found = row(agreement_table(read_grid(tmp_path)), kind="models", quantity=M_COG)
+    assert found["spearman"] == pytest.approx(-1)
+
+
+def test_models_of_another_depth_are_put_together_only_if_named(tmp_path: Path) -> None:
+    write_all(tmp_path, {"six": 6, "also-six": 6, "twelve": 12})
+    grid = read_grid(tmp_path)
+    wanted = {"kind": "techniques", "quantity": M_COG, "one": "swapping", "other": "probing"}
+    assert row(agreement_table(grid), **wanted)["n"] == 12
+    assert row(agreement_table(grid, ["twelve", "six"]), **wanted)["n"] == 12
+    assert row(agreement_table(grid, grid.models), **wanted)["n"] == 18
+    pairs = agreement_table(grid)
+    assert len(pairs[(pairs["kind"] == "models") & (pairs["quantity"] == M_COG)]) == 3
+    together, every = choose_models(grid)
+    remark = "Not put together with the others, as they have another depth: twelve (12 layers)."
+    assert together.remarks == every.remarks == (remark,)
+    assert list(together.models) == ["also-six", "six"]
+    with pytest.raises(ResultsError, match="no run has this model"):
+        choose_models(grid, ["six", "seven"])
 
 
 def test_profiles_of_the_same_shape_agree_whatever_the_number_of_layers(tmp_path: Path) -> None:
@@ -139,7 +172,7 @@ def test_events_are_compared_by_relative_depth_and_missing_ones_do_not_count(
     grid = events_grid(
         tmp_path, crossing=crossing, mem_gen=mem_gen, layers=layers, model=list("sssttt")
     )
-    found = row(agreement_table(grid), kind="events", one="crossing")
+    found = row(agreement_table(grid, ["s", "t"]), kind="events", one="crossing")
     one = [(at - 0.5) / deep for at, deep in zip(crossing[:5], layers, strict=False)]
     other = [(at - 0.5) / deep for at, deep in zip(mem_gen[:5], layers, strict=False)]
     assert found["spearman"] == pytest.approx(spearmanr(one, other).statistic)

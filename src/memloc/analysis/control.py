@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.correlation import interval_of_mean
+from memloc.analysis.correlation import interval_of_share
 from memloc.errors import ConfigError
 from memloc.tables import ACCURACY, CELL
 
@@ -99,7 +99,7 @@ def parse_hidden(name: str) -> tuple[int, ...]:
 
 
 def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = None) -> pd.DataFrame:
-    """Mean accuracy@k per technique, task or model, with a bootstrap interval (Figure 2).
+    """Mean accuracy@k per technique, task or model, with the exact interval of a share (Figure 2).
 
     A unit is one technique on one set of layers of one task and model; seeds are averaged first.
 
@@ -119,7 +119,7 @@ def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = No
     units = rows.groupby(unit, sort=False, as_index=False)[["accuracy", "chance"]].mean()
     found = []
     for (name, k), group in units.groupby([by, "k"], sort=False):
-        low, high = interval_of_mean(group["accuracy"].to_numpy()) or (math.nan, math.nan)
+        low, high = interval_of_share(group["accuracy"].to_numpy()) or (math.nan, math.nan)
         mean, chance = group["accuracy"].mean(), group["chance"].mean()
         found.append((name, k, mean, low, high, len(group), chance))
     return pd.DataFrame(found, columns=[by, "k", "accuracy", "low", "high", "n", "chance"])

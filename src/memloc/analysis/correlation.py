@@ -1,7 +1,9 @@
-"""Spearman's ρ and Pearson's r with bootstrap intervals.
+"""Spearman's ρ and Pearson's r, means and shares, with 95% intervals.
 
-A bootstrap sample draws *units* with replacement: runs or tasks, whose points belong together. The
-twelve layers of one run are not twelve independent observations, so they come and go together.
+What is independent are *units*, mostly tasks: all models, seeds and layers of a task belong
+together. The twelve layers of one run are not twelve independent observations, nor are four models
+of one task. A bootstrap sample draws units with replacement; a mean is that of the means of units,
+with Student's t; a share has the exact interval of Clopper and Pearson.
 
 A sample is kept as how often each point was drawn. The ranks of a sample follow from these counts
 by one running sum over the points in their order,
@@ -21,10 +23,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import betaincinv, stdtrit
 
 FEWEST = 4
-"""A correlation of fewer points says nothing, an interval from fewer units neither."""
+"""A correlation of fewer points says nothing, an interval of a mean or ρ of fewer units neither."""
 RESAMPLES = 2000
 SEED = 2024
 COVERED = 0.95
@@ -116,22 +118,92 @@ def mean_correlation(pairs: Sequence[Points], resamples: int = RESAMPLES) -> Cor
     return Correlation(float(found[0]), float(found[1]), n, len(names), *intervals)
 
 
-def interval_of_mean(
-    values: Sequence[float] | np.ndarray,
-    units: Sequence[Hashable] | None = None,
-    resamples: int = RESAMPLES,
+def compare_correlations(first: Sequence[Points], second: Sequence[Points]) -> Correlation:
+    """By how much the mean correlation of the first pairs of lists exceeds that of the second.
+
+    The interval is Student's, with the error of a jackknife: every unit is left out once, on both
+    sides. Bootstrap samples, in which units occur twice, change correlations of few points more
+    than those of many, and would move the difference.
+    """
+    sides = [[points.complete() for points in side] for side in (first, second)]
+    sides = [[one for one in side if _defined(one[0], one[1])] for side in sides]
+    every = [one for side in sides for one in side]
+    names = sorted({unit for _, _, units in every for unit in units}, key=repr)
+    n, index = min((len(one[2]) for one in every), default=0), {u: i for i, u in enumerate(names)}
+    if not all(sides):
+        return Correlation(None, None, n, len(names))
+
+    def gaps(counts: np.ndarray) -> np.ndarray:
+        one, other = (
+            _means(side, [np.array([index[unit] for unit in units]) for *_, units in side], counts)
+            for side in sides
+        )
+        return np.asarray(one - other)
+
+    units = len(names)
+    found = gaps(np.ones((1, units)))[0]
+    without = gaps(1 - np.eye(units))
+    squared_errors = (units - 1) * without.var(axis=0)
+    intervals: list[Interval | None] = [None, None]
+    if units >= FEWEST and np.isfinite(without).all():
+        pairs = zip(found, squared_errors, strict=True)
+        intervals = [_student(value, squared, units - 1) for value, squared in pairs]
+    return Correlation(float(found[0]), float(found[1]), n, units, *intervals)
+
+
+def means_of_units(values: Sequence[float] | np.ndarray, units: Sequence[Hashable]) -> np.ndarray:
+    """The mean of each unit, so that none counts more for having more values."""
+    numbers, names = np.asarray(values, dtype=float), list(units)
+    mine = {name: [place for place, unit in enumerate(names) if unit == name] for name in names}
+    return np.array([numbers[places].mean() for places in mine.values()])
+
+
+def interval_of_mean(means: Sequence[float] | np.ndarray) -> Interval | None:
+    """Student's interval of the mean of independent numbers; None for fewer than four."""
+    numbers = np.asarray(means, dtype=float)
+    if len(numbers) < FEWEST:
+        return None
+    return _student(numbers.mean(), numbers.var(ddof=1) / len(numbers), len(numbers) - 1)
+
+
+def interval_of_difference(
+    one: Sequence[float] | np.ndarray, other: Sequence[float] | np.ndarray
 ) -> Interval | None:
-    """Bootstrap interval of a mean; None for fewer than four units (by default, numbers)."""
-    numbers = np.asarray(values, dtype=float)
-    names = list(range(len(numbers))) if units is None else sorted(set(units), key=repr)
-    index = {name: place for place, name in enumerate(names)}
-    places = [index[unit] for unit in (names if units is None else units)]
+    """Student's interval of the difference of two means; None if a side has fewer than two.
 
-    def means(counts: np.ndarray) -> np.ndarray:
-        weights = counts[:, places]
-        return np.asarray(weights @ numbers / weights.sum(axis=1))
+    The variance is taken to be the same on both sides, so a side may be small.
+    """
+    sides = [np.asarray(side, dtype=float) for side in (one, other)]
+    sizes = [len(side) for side in sides]
+    if min(sizes) < 2 or sum(sizes) < FEWEST:
+        return None
+    freedom = sum(sizes) - 2
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in sides)
+    squared_error = squares / freedom * sum(1 / size for size in sizes)
+    return _student(sides[0].mean() - sides[1].mean(), squared_error, freedom)
 
-    return interval_of(means, len(names), resamples)
+
+def _student(middle: float, squared_error: float, freedom: int) -> Interval:
+    away = float(stdtrit(freedom, (1 + COVERED) / 2)) * math.sqrt(squared_error)
+    return float(middle - away), float(middle + away)
+
+
+def interval_of_share(shares: Sequence[float] | np.ndarray) -> Interval | None:
+    """Clopper and Pearson's interval of a share among independent units: 9 of 9 is [.66, 1].
+
+    None for fewer than four units.
+
+    A unit that is neither 0 nor 1, such as a task in which half of the models do it, counts by that
+    part. The interval is then too wide rather than too narrow, as such units vary less.
+    """
+    numbers = np.asarray(shares, dtype=float)
+    n, yes = len(numbers), float(numbers.sum())
+    if n < FEWEST:
+        return None
+    tail = (1 - COVERED) / 2
+    low = float(betaincinv(yes, n - yes + 1, tail)) if yes > 0 else 0.0
+    high = float(betaincinv(yes + 1, n - yes, 1 - tail)) if yes < n else 1.0
+    return low, high
 
 
 def interval_of(

@@ -30,6 +30,21 @@ MeanProfile = Annotated[
 ]
 
 
+ModelsOption = Annotated[
+    str | None,
+    option(
+        "--models",
+        "Only these, put together whatever their depth (default: all of the commonest depth).",
+    ),
+]
+
+
+class Chosen(Settings):
+    """A list that `memloc claims` and `memloc agreement` take as a text with commas."""
+
+    models: tuple[str, ...] | None = Field(None, min_length=1)
+
+
 class Drawing(Settings):
     """Lists that `memloc figures` takes as texts with commas."""
 
@@ -41,6 +56,7 @@ def claims_command(
     folder: Folder = Path("runs"),
     group: GroupOption = None,
     mean_profile: MeanProfile = False,
+    models: ModelsOption = None,
     as_json: Json = False,
     markdown: Annotated[bool, option("--markdown", "Print the result as Markdown.")] = False,
 ) -> None:
@@ -52,12 +68,14 @@ def claims_command(
     """
     if as_json and markdown:
         raise MemlocError("--json and --markdown exclude each other; give one of them")
+    chosen = Chosen(models=models).models
     from memloc.paper.claims import check_claims
+    from memloc.paper.measures import gather
     from memloc.paper.scorecard import scorecard_data, scorecard_markdown, show_scorecard
     from memloc.results.grid import read_grid
 
-    grid = read_grid(folder, group, mean_profile)
-    findings = check_claims(grid)
+    evidence = gather(read_grid(folder, group, mean_profile), chosen)
+    grid, findings = evidence.grid, check_claims(evidence)
     if as_json:
         print_json(scorecard_data(grid, findings))
     elif markdown:
@@ -70,6 +88,7 @@ def agreement_command(
     folder: Folder = Path("runs"),
     group: GroupOption = None,
     mean_profile: MeanProfile = False,
+    models: ModelsOption = None,
     as_json: Json = False,
 ) -> None:
     """Do techniques agree with each other, and models? Spearman's ρ and Pearson's r.
@@ -81,11 +100,14 @@ def agreement_command(
     """
     from memloc.paper.binarised import binarised_data, compare_twins, show_binarised
     from memloc.report.many_runs import show_agreement
-    from memloc.results.agreement import agreement_table
+
+    chosen = Chosen(models=models).models
+    from memloc.results.agreement import agreement_table, choose_models
     from memloc.results.grid import grid_data, read_grid, records
 
-    grid = read_grid(folder, group, mean_profile)
-    table, binarised = agreement_table(grid), compare_twins(grid)
+    found = read_grid(folder, group, mean_profile)
+    together, grid = choose_models(found, chosen)
+    table, binarised = agreement_table(found, chosen), compare_twins(together)
     if as_json:
         compared = {} if binarised is None else {"binarised": binarised_data(binarised)}
         print_json({**grid_data(grid), "agreement": records(table), **compared})

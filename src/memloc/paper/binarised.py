@@ -16,7 +16,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from memloc.analysis.correlation import correlate, interval_of_mean
+from memloc.analysis.correlation import correlate, interval_of_mean, means_of_units
 from memloc.report.many_runs import show_notes, with_interval
 from memloc.report.terminal import columns, indented, section
 from memloc.results.agreement import IN_PRINT, M_COG, with_ends
@@ -122,7 +122,7 @@ def _mean_points(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _comparison(points: pd.DataFrame) -> pd.DataFrame:
-    """ρ and mean shifts; what is drawn for their intervals are tasks, with all their models."""
+    """ρ and mean shifts over tasks; all models of a task belong together."""
     rows = []
     for quantity, of_quantity in points.groupby("quantity", sort=False):
         known = of_quantity.dropna(subset="shift")
@@ -137,9 +137,9 @@ def _comparison(points: pd.DataFrame) -> pd.DataFrame:
             **with_ends("spearman", found.spearman, found.spearman_interval),
         }
         for name in SHIFTS:
-            shares = (known[name] / known["layers"]).to_numpy()
-            mean = float(shares.mean()) if len(shares) else None
-            row |= with_ends(name, mean, interval_of_mean(shares, tasks))
+            means = means_of_units((known[name] / known["layers"]).to_numpy(), tasks)
+            mean = float(means.mean()) if len(means) else None
+            row |= with_ends(name, mean, interval_of_mean(means))
         rows.append(row)
     return pd.DataFrame(rows)
 

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from memloc.analysis.control import parse_hidden, score
-from memloc.analysis.correlation import FEWEST, mean_correlation
+from memloc.analysis.correlation import FEWEST
 from memloc.analysis.probes import fitted_means
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.paper.binarised import compare_twins
@@ -408,7 +408,7 @@ def _correlations(names: Sequence[str], pairs: Sequence[Pair]) -> np.ndarray:
     """Below the diagonal ρ, above it r; NaN where they are not known."""
     matrix = np.full((len(names), len(names)), np.nan)
     for pair in pairs:
-        found = mean_correlation([pair.points], resamples=0)
+        found = pair.correlation(resamples=0)
         above, below = sorted((names.index(pair.one), names.index(pair.other)))
         matrix[below, above] = np.nan if found.spearman is None else found.spearman
         matrix[above, below] = np.nan if found.pearson is None else found.pearson

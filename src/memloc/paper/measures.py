@@ -6,8 +6,8 @@ Every function takes the evidence and the arguments that `claims.yaml` gives it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,26 +19,38 @@ from memloc.analysis.correlation import (
     FEWEST,
     Correlation,
     Interval,
+    Points,
+    compare_correlations,
     correlate,
     interval_of,
+    interval_of_difference,
     interval_of_mean,
+    interval_of_share,
     mean_correlation,
+    means_of_units,
 )
+from memloc.analysis.generalisation import GUESSES
 from memloc.paper.binarised import TECHNIQUE, Binarised, compare_twins
+from memloc.paper.tasks import PAPER_TASKS
 from memloc.results.agreement import (
     ALL_MODELS,
+    DEPTHS,
     IN_PRINT,
+    LAYER_WEIGHTS,
     M_COG,
     SCORES,
     Pair,
     agreement_row,
+    choose_models,
     mean_centres,
     model_pairs,
     pairs_of,
 )
-from memloc.results.grid import UNMODIFIED, Grid
-from memloc.text import counted
+from memloc.results.grid import UNMODIFIED, VALIDATION_SCORES, Grid
+from memloc.text import counted, listed
 
+FEWEST_NOISY = 15
+"""A run with fewer noisy examples moves in steps too large for a verdict."""
 PAPER_LAYERS = 12
 """Depth of the paper's four main models."""
 MODIFYING = ["swapping", "retraining"]
@@ -48,6 +60,8 @@ HALF = 0.5
 SHALLOW = 4
 """Models with fewer layers say nothing about whether layers share the work."""
 HOUR = 3600
+STATES = {"original": "θ_O", "memorised": "θ_M"}
+"""Whose validation score it is."""
 NO_CENTROIDS = "needs the centroid analysis of `memloc run`"
 CONTROL_MODEL = ["model", "task", "hidden"]
 
@@ -58,16 +72,26 @@ class CannotMeasure(Exception):
 
 @dataclass(frozen=True)
 class Evidence:
-    """What claims are measured by: the runs, and what follows from them."""
+    """What claims are measured by: the runs, and what follows from them.
+
+    Attributes:
+        grid: The runs that are put together.
+        of_all_depths: The same, and those of models of another depth.
+        models: Only these models, of whatever depth; None takes those of one depth.
+        enough_noisy: Whether the runs have enough noisy examples for a verdict.
+    """
 
     grid: Grid
+    of_all_depths: Grid
+    models: tuple[str, ...] | None = None
+    enough_noisy: bool = True
 
     @cached_property
     def pairs(self) -> dict[tuple[str, str, frozenset[str]], Pair]:
         """What is correlated over all models, by kind, quantity and the two names."""
         return {
             (pair.kind, pair.quantity, frozenset((pair.one, pair.other))): pair
-            for pair in pairs_of(self.grid)
+            for pair in pairs_of(self.grid, self.grid)
             if pair.scope == ALL_MODELS
         }
 
@@ -76,6 +100,10 @@ class Evidence:
         """The same tasks with all their classes and with two; None if there are no such runs."""
         return compare_twins(self.grid)
 
+    def tasks(self, runs: pd.Index) -> list[str]:
+        """The task of each run."""
+        return [str(task) for task in self.grid.runs.set_index("run").loc[runs, "task"]]
+
     def control(self, name: str, missing: str, k: int) -> pd.DataFrame:
         """The rows of a table of the control benchmarks in the same folder, at a k."""
         if not self.grid.control:
@@ -83,7 +111,34 @@ class Evidence:
         if name not in self.grid.control:
             raise CannotMeasure(missing)
         rows = self.grid.control[name]
+        if self.models is None:
+            depths = rows["n_layers"]
+            rows = rows[depths == depths.value_counts().sort_index().idxmax()]
+        else:
+            rows = rows[rows["model"].isin(self.models)]
         return rows[rows["k"] == k].dropna(subset="accuracy")
+
+
+def gather(grid: Grid, models: Sequence[str] | None = None) -> Evidence:
+    """The evidence in some runs, perhaps of these models alone (`choose_models`).
+
+    Runs with too few noisy examples do not count; if all have too few, there is no verdict.
+
+    Raises:
+        ResultsError: If a model has no run.
+    """
+    few = [
+        name
+        for name, run in grid.group.runs.items()
+        if run.summary.get("noisy_examples", FEWEST_NOISY) < FEWEST_NOISY
+    ]
+    kept = set(grid.group.runs) - set(few)
+    if few and kept:
+        names = ", ".join(" ".join(name) for name in few)
+        remark = f"Left out, as they have fewer than {FEWEST_NOISY} noisy examples: {names}."
+        grid = grid.with_runs(kept, remark)
+    chosen = None if models is None else tuple(models)
+    return Evidence(*choose_models(grid, models), chosen, enough_noisy=bool(kept))
 
 
 @dataclass(frozen=True)
@@ -93,11 +148,11 @@ class Measured:
     Attributes:
         value: None if it cannot be measured.
         n: How many observations are behind it.
-        units: How many of them are independent; a verdict takes as many as the claim says.
-        unit: What these are: runs or tasks.
-        interval: 95%, by resampling units.
-        within: A correlation in single models, averaged, if there are several; and the upper end of
-            its interval.
+        tasks: How many tasks these are of. Tasks are what is independent.
+        unit: What the observations are.
+        interval: 95%, with tasks as units.
+        within: A correlation in single models, averaged, if there are several.
+        choices: Where the paper leaves open what it measured: the same for each choice.
         bounds: Values that agree with the paper, where this depends on the depth of the models; of
             control models, chance and 1.
         words: What else to know, in a few words.
@@ -105,25 +160,32 @@ class Measured:
 
     value: float | None = None
     n: int = 0
-    units: int = 0
+    tasks: int = 0
     unit: str = "runs"
     interval: Interval | None = None
-    within: tuple[float, float] | None = None
+    within: Measured | None = None
+    choices: Mapping[str, Measured] = field(default_factory=dict)
     bounds: Interval | None = None
     words: str = ""
 
-    @property
-    def ends(self) -> Interval:
-        """Of the interval; of the value, if there is none."""
-        value = self.value or 0.0
-        return self.interval or (value, value)
+
+def _mean(
+    values: pd.Series[float], tasks: Sequence[str], words: str = "", unit: str = "runs"
+) -> Measured:
+    """The mean over tasks of one value per run (or another observation)."""
+    known = values.notna().to_numpy()
+    names = [task for task, is_known in zip(tasks, known, strict=True) if is_known]
+    means = means_of_units(values.to_numpy(dtype=float)[known], names)
+    value = float(means.mean()) if len(means) else None
+    return Measured(value, len(names), len(means), unit, interval_of_mean(means), words=words)
 
 
-def _mean(values: pd.Series[float], words: str = "", unit: str = "runs") -> Measured:
-    """The mean of one value per run (or another unit)."""
-    known = values.dropna().to_numpy(dtype=float)
-    value = float(known.mean()) if len(known) else None
-    return Measured(value, len(known), len(known), unit, interval_of_mean(known), words=words)
+def _share(
+    values: pd.Series[float], tasks: Sequence[str], words: str = "", unit: str = "runs"
+) -> Measured:
+    """The share of the tasks in which something is so; a task counts by the share of its runs."""
+    found = _mean(values, tasks, words, unit)
+    return replace(found, interval=interval_of_share(means_of_units(values.to_numpy(), tasks)))
 
 
 def _of_correlation(found: Correlation, unit: str, words: str = "") -> Measured:
@@ -133,7 +195,7 @@ def _of_correlation(found: Correlation, unit: str, words: str = "") -> Measured:
 
 
 def _of_row(row: Mapping[Any, Any], column: str, unit: str, scale: float = 1) -> Measured:
-    """A number of a table that also has the ends of its interval, n and the number of units."""
+    """A number of a table that also has the ends of its interval, n and the number of tasks."""
     value, low, high = (row[f"{column}{end}"] * scale for end in ("", "_low", "_high"))
     interval = None if math.isnan(low) else (low, high)
     known = None if math.isnan(value) else value
@@ -151,8 +213,9 @@ def control_accuracy(evidence: Evidence, technique: str) -> Measured:
         raise CannotMeasure(f"needs {technique} in `memloc control`")
     cells = rows.groupby(CONTROL_MODEL)[["accuracy", "chance"]].mean()
     chance = float(cells["chance"].mean())
-    found = _mean(cells["accuracy"], f"by chance {chance:.2f}", "control models")
-    return replace(found, n=len(rows), bounds=(chance, 1.0))
+    tasks = cells.index.get_level_values("task").tolist()
+    found = _share(cells["accuracy"], tasks, f"by chance {chance:.2f}", "control models")
+    return replace(found, bounds=(chance, 1.0))
 
 
 def surer_than_others(evidence: Evidence) -> Measured:
@@ -163,7 +226,7 @@ def surer_than_others(evidence: Evidence) -> Measured:
     if not {*MODIFYING, *OTHERS} <= set(wide.columns):
         raise CannotMeasure("needs all four techniques in `memloc control`")
     gap = wide[MODIFYING].mean(axis=1) - wide[OTHERS].mean(axis=1)
-    return _mean(gap, unit="control models")
+    return _mean(gap, gap.index.get_level_values("task").tolist(), unit="control models")
 
 
 def best_post_processing(evidence: Evidence) -> Measured:
@@ -180,7 +243,8 @@ def best_post_processing(evidence: Evidence) -> Measured:
     done = zip(best, (best[0], "clean subtracted", "divided by frozen"), strict=True)
     how = ", ".join(words for is_done, words in done if is_done)
     words = f"accuracy@2 {means[chosen]:.2f}; best other {means[best]:.2f}: {how}"
-    return _mean(wide[chosen] - wide[best], words, "control models")
+    tasks = wide.index.get_level_values("task").tolist()
+    return _mean(wide[chosen] - wide[best], tasks, words, "control models")
 
 
 # Layers (section 4)
@@ -202,13 +266,15 @@ def single_layers_matter_little(evidence: Evidence, error: float) -> Measured:
     rows = _modified(evidence, "single_layer")
     errors = rows["single_layer"] * rows["layers"] / PAPER_LAYERS
     few = (errors < error).astype(float).groupby(rows["run"]).mean()
-    return _mean(few, f"largest error per twelfth {errors.mean():.2f}" if len(rows) else "")
+    words = f"largest error per twelfth {errors.mean():.2f}" if len(rows) else ""
+    return _share(few, evidence.tasks(few.index), words)
 
 
 def layers_to_revert(evidence: Evidence, fewest: int, most: int) -> Measured:
     """Size from which on windows around some layer undo nearly everything, as share of depth."""
     rows = _modified(evidence, "layers_to_revert")
-    found = _mean((rows["layers_to_revert"] / rows["layers"]).groupby(rows["run"]).mean())
+    sizes = (rows["layers_to_revert"] / rows["layers"]).groupby(rows["run"]).mean()
+    found = _mean(sizes, evidence.tasks(sizes.index))
     if not len(rows):
         return found
     half_a_layer = float((HALF / rows.groupby("run")["layers"].first()).mean())
@@ -219,7 +285,8 @@ def layers_to_revert(evidence: Evidence, fewest: int, most: int) -> Measured:
 def clean_error(evidence: Evidence) -> Measured:
     """Clean examples lost while swapping, mean over all windows."""
     rows = evidence.grid.windows
-    return _mean(rows[rows["technique"] == "swapping"]["clean_error"])
+    rows = rows[rows["technique"] == "swapping"]
+    return _mean(rows["clean_error"], rows["task"].tolist())
 
 
 def early_layers(evidence: Evidence) -> Measured:
@@ -227,7 +294,8 @@ def early_layers(evidence: Evidence) -> Measured:
     rows = evidence.grid.centres
     depths = rows[rows["technique"].isin(MODIFYING)].groupby("run")["depth"].mean()
     early = int((depths < HALF).sum())
-    return _mean(depths, f"below the middle in {early} of {len(depths)}" if len(depths) else "")
+    words = f"below the middle in {early} of {len(depths)}" if len(depths) else ""
+    return _mean(depths, evidence.tasks(depths.index), words)
 
 
 def tasks_are_ordered_as_in_the_paper(evidence: Evidence, paper: Mapping[str, float]) -> Measured:
@@ -245,6 +313,30 @@ def tasks_are_ordered_as_in_the_paper(evidence: Evidence, paper: Mapping[str, fl
     return _of_correlation(found, "tasks of the paper")
 
 
+def category_differs(evidence: Evidence, category: str, quantity: str) -> Measured:
+    """By how many layers of 12 an event or M-CoG of a category's tasks is deeper than of others.
+
+    Depths count from the mean of their model, so a task that some model lacks is not moved by it.
+    """
+    if quantity == M_COG:
+        rows = mean_centres(evidence.grid)[0].rename("depth")
+    else:
+        events = evidence.grid.events
+        rows = events[events["event"] == quantity].set_index("run")["depth"]
+    runs = evidence.grid.runs.set_index("run")[["task", "model"]].join(rows.dropna(), how="inner")
+    runs = runs[runs["task"].isin(PAPER_TASKS)]
+    own = runs["depth"] - runs.groupby("model")["depth"].transform("mean")
+    means = PAPER_LAYERS * own.groupby(runs["task"]).mean()
+    mine = np.array([PAPER_TASKS[task].category == category for task in means.index], dtype=bool)
+    if mine.sum() < 2 or (~mine).sum() < 2:
+        raise CannotMeasure(f"needs two {category} tasks of the paper and two others")
+    one, other = means[mine].to_numpy(), means[~mine].to_numpy()
+    words = f"{len(one)} tasks against {len(other)}"
+    interval = interval_of_difference(one, other)
+    value = float(one.mean() - other.mean())
+    return Measured(value, len(runs), len(means), interval=interval, words=words)
+
+
 def probing_is_not_local(evidence: Evidence) -> Measured:
     """Share of the runs in which no layer has more than half of the probing weight."""
     rows = evidence.grid.weights
@@ -252,7 +344,36 @@ def probing_is_not_local(evidence: Evidence) -> Measured:
     total, largest = by_run.sum(skipna=False), by_run.max()
     shares = (largest / total)[total > 0]
     words = f"largest layer has {shares.mean():.0%} on average" if len(shares) else ""
-    return _mean((shares <= HALF).astype(float), words)
+    return _share((shares <= HALF).astype(float), evidence.tasks(shares.index), words)
+
+
+def probing_is_deeper(evidence: Evidence) -> Measured:
+    """Relative M-CoG of probing minus that of swapping and retraining, in layers of 12."""
+    wide = evidence.grid.centres.pivot(index="run", columns="technique", values="depth")
+    others = [name for name in MODIFYING if name in wide]
+    if "probing" not in wide or not others:
+        raise CannotMeasure("needs probing, and swapping or retraining")
+    gap = PAPER_LAYERS * (wide["probing"] - wide[others].mean(axis=1)).dropna()
+    return _mean(gap, evidence.tasks(gap.index))
+
+
+def middle_layers_matter_most(evidence: Evidence, layers: int) -> Measured:
+    """Mean error of the middle third of the layers minus that of the outer third with more of it.
+
+    By swapping windows of up to half of the layers, in models with at least so many layers.
+    """
+    gaps, tasks = [], []
+    for (task, _), run in evidence.of_all_depths.group.runs.items():
+        matrix = run.summary["techniques"].get("swapping", {}).get("error_by_size_and_layer")
+        if run.n_layers >= layers and matrix is not None:
+            small = np.array(matrix[: run.n_layers // 2], dtype=float)
+            thirds = np.array_split(small.mean(axis=0), 3)
+            lower, middle, upper = (float(third.mean()) for third in thirds)
+            gaps.append(middle - max(lower, upper))
+            tasks.append(task)
+    if not gaps:
+        raise CannotMeasure(f"needs swapping in a model of {layers} layers or more")
+    return _mean(pd.Series(gaps), tasks)
 
 
 def centres_depend_on_task(evidence: Evidence) -> Measured:
@@ -314,7 +435,7 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
 
     value = float(shares(np.ones((1, len(order))))[0])
     known, interval = None if math.isnan(value) else value, interval_of(shares, len(order))
-    return Measured(known, len(runs), len(runs), interval=interval, words="share of the variance")
+    return Measured(known, len(runs), len(order), interval=interval, words="share of the variance")
 
 
 # Correlations (sections 4 and 5, appendix B)
@@ -323,14 +444,22 @@ def _between_tasks(rows: pd.DataFrame, columns: list[str]) -> Measured:
 def correlation(
     evidence: Evidence, kind: str, one: str, other: str, quantity: str = "depth"
 ) -> Measured:
-    """ρ of two things (`memloc.results.agreement`), and what is left of it in single models."""
-    found, events = _correlation(evidence, kind, one, other, quantity), evidence.grid.events
+    """ρ of two things (`memloc.results.agreement`), and what is left of it in single models.
+
+    The paper does not say which validation score it takes, so all of them are choices.
+    """
     for score in SCORES:
         if score in (one, other) and evidence.grid.runs[score].isna().all():
             raise CannotMeasure(f"no run has a {IN_PRINT[score]}")
+    found = _correlation(evidence, kind, one, other, quantity)
     if kind == "techniques":
         return found
+    if other in VALIDATION_SCORES:
+        found = _with_choices(
+            evidence, found, lambda name: _correlation(evidence, kind, one, name, quantity)
+        )
     # Events that no run has, or that never happen in some runs, which drops these runs.
+    events = evidence.grid.events
     names = {one, other} - {M_COG, *SCORES}
     absent = sorted(names - set(events.dropna(subset="depth")["event"]))
     if absent and not found.n:
@@ -340,18 +469,49 @@ def correlation(
     return replace(found, words="; ".join(filter(None, (found.words, never_happens))))
 
 
+def _with_choices(
+    evidence: Evidence, found: Measured, measure: Callable[[str], Measured]
+) -> Measured:
+    """With what is measured by each validation score, and these values in words."""
+    known = [name for name in VALIDATION_SCORES if evidence.grid.runs[name].notna().any()]
+    choices = {name: measure(name) for name in known}
+    values = {
+        state: [
+            "-" if choice.value is None else f"{choice.value:.2f}"
+            for name, choice in choices.items()
+            if f"_{state}_" in name
+        ]
+        for state in STATES
+    }
+    words = found.words
+    if len({value for of_state in values.values() for value in of_state}) > 1:
+        shown = " and ".join(
+            f"{STATES[state]} {', '.join(of_state)}"
+            for state, of_state in values.items()
+            if of_state
+        )
+        words = f"{words}; {shown} by {listed(GUESSES)} guessing".lstrip("; ")
+    return replace(found, choices=choices, words=words)
+
+
 def _correlation(evidence: Evidence, kind: str, one: str, other: str, quantity: str) -> Measured:
     pair = evidence.pairs.get((kind, quantity, frozenset((one, other))))
-    if pair is None:
-        return Measured()
-    row = agreement_row(pair, evidence.grid.runs)
-    found, within = _of_row(row, "spearman", pair.unit), _of_row(row, "within", pair.unit)
+    return Measured() if pair is None else of_pair(pair)
+
+
+def of_pair(pair: Pair) -> Measured:
+    """ρ of the points of all models, and within models; Pearson's r in words (Figures 8, 9)."""
+    row = agreement_row(pair)
+    unit = "layers of runs" if pair.quantity == LAYER_WEIGHTS else "runs"
+    found, within = _of_row(row, "spearman", unit), _of_row(row, "within", unit)
+    words = []
+    if pair.kind == "techniques" and not math.isnan(row["pearson"]):
+        words.append(f"Pearson's r {row['pearson']:.2f}")
     if within.value is None:
-        return found
-    low, high = within.ends
-    ends = "" if within.interval is None else f" [{low:.2f}, {high:.2f}]"
-    words = f"within models {within.value:.2f}{ends}"
-    return replace(found, within=(within.value, high), words=words)
+        return replace(found, words="; ".join(words))
+    ends = "" if within.interval is None else " [{:.2f}, {:.2f}]".format(*within.interval)
+    words.append(f"within models {within.value:.2f}{ends}")
+    return replace(found, within=within, words="; ".join(words))
 
 
 def models_agree(
@@ -361,22 +521,36 @@ def models_agree(
     of_different_depth: bool = False,
 ) -> Measured:
     """Mean ρ over pairs of models, perhaps only those of different depth."""
-    depths = evidence.grid.runs.groupby("model")["layers"].first()
-    pairs = model_pairs(evidence.grid, quantity, None if technique is None else [technique])
+    grid = evidence.of_all_depths if of_different_depth else evidence.grid
+    depths = grid.runs.groupby("model")["layers"].first()
+    pairs = model_pairs(grid, quantity, None if technique is None else [technique])
     if of_different_depth:
         pairs = [pair for pair in pairs if depths[pair.one] != depths[pair.other]]
     if not pairs:
         needed = "models of different depth" if of_different_depth else "at least two models"
         raise CannotMeasure(f"needs {needed}")
-    single = [mean_correlation([pair.points], resamples=0).spearman for pair in pairs]
-    known = sum(rho is not None for rho in single)
-    words = f"{known} of {len(pairs)} pairs of models" if len(pairs) > 1 else ""
-    return _of_correlation(mean_correlation([pair.points for pair in pairs]), "tasks", words)
+    known = sum(pair.correlation(resamples=0).spearman is not None for pair in pairs)
+    found = mean_correlation([points for pair in pairs for points in pair.parts])
+    words = [] if found.pearson is None else [f"Pearson's r {found.pearson:.2f}"]
+    words += [f"{known} of {len(pairs)} pairs of models"] if len(pairs) > 1 else []
+    unit = "tasks" if quantity == M_COG else "layers of tasks"
+    return _of_correlation(found, unit, "; ".join(words))
+
+
+def one_model_agrees_less(evidence: Evidence, model: str, quantity: str) -> Measured:
+    """Mean ρ of a model with the others minus that of the others with each other."""
+    pairs = model_pairs(evidence.grid, quantity)
+    sides: dict[bool, list[Points]] = {True: [], False: []}
+    for pair in pairs:
+        sides[model in f"{pair.one} {pair.other}".lower()].extend(pair.parts)
+    if not all(sides.values()):
+        raise CannotMeasure(f"needs {model} and two other models of its depth")
+    return _of_correlation(compare_correlations(sides[True], sides[False]), "tasks")
 
 
 def deeper_models_event(evidence: Evidence, event: str) -> Measured:
     """ρ over tasks: an event in the deepest models against its mean in the others."""
-    rows = evidence.grid.events
+    rows = evidence.of_all_depths.events
     rows = rows[rows["event"] == event].dropna(subset="depth")
     deepest = rows["layers"].max()
     deep = rows[rows["layers"] == deepest].groupby("task")["depth"].mean()
@@ -387,28 +561,52 @@ def deeper_models_event(evidence: Evidence, event: str) -> Measured:
     return _of_correlation(correlate(both.iloc[:, 0], both.iloc[:, 1]), "tasks")
 
 
-def deeper_with_generalisation(evidence: Evidence) -> Measured:
-    """The lowest of the correlations of Table 2, if all can be measured."""
-    table = {
-        pair: _correlation(evidence, pair.kind, pair.one, pair.other, pair.quantity)
-        for pair in evidence.pairs.values()
-        if pair.kind == "generalisation"
+def _table_two(evidence: Evidence, validation: str) -> list[Pair]:
+    """Every depth against both scores, over all models; one of the validation scores."""
+    found = {
+        (score, depth): evidence.pairs[("generalisation", "depth", frozenset((depth, score)))]
+        for score in (SCORES[0], validation)
+        for depth in DEPTHS
     }
-    known = {pair: found for pair, found in table.items() if found.value is not None}
-    if len(known) < len(table):
-        most = max(found.n for found in table.values())
+    known = [pair for pair in found.values() if pair.correlation(resamples=0).spearman is not None]
+    if len(known) < len(found):
+        most = max(pair.correlation(resamples=0).n for pair in found.values())
         raise CannotMeasure(
-            f"{len(known)} of {len(table)} are known; takes {FEWEST} runs with both "
+            f"{len(known)} of {len(found)} are known; takes {FEWEST} runs with both "
             f"scores and all depths, there are at most {most}"
         )
-    pair = min(known, key=lambda one: known[one].value or 0.0)
-    return replace(
-        known[pair],
-        n=min(found.n for found in known.values()),
-        units=min(found.units for found in known.values()),
-        within=None,
-        words=f"lowest: {IN_PRINT[pair.one]}, {IN_PRINT[pair.other]}",
-    )
+    return known
+
+
+def deeper_with_generalisation(evidence: Evidence) -> Measured:
+    """The correlation of Table 2 whose interval reaches lowest, if all can be measured."""
+
+    def lowest(validation: str) -> Measured:
+        found = {pair: of_pair(pair) for pair in _table_two(evidence, validation)}
+        pair = min(found, key=lambda one: (found[one].interval or (-1.0,))[0])
+        return replace(
+            found[pair],
+            n=min(one.n for one in found.values()),
+            tasks=min(one.tasks for one in found.values()),
+            within=None,
+            words=f"lowest: {IN_PRINT[pair.one]}, {IN_PRINT[pair.other]}",
+        )
+
+    return _with_choices(evidence, lowest(VALIDATION_SCORES[0]), lowest)
+
+
+def stronger_per_model(evidence: Evidence) -> Measured:
+    """Mean ρ of Table 2 in single models minus that over all models."""
+
+    def gap(validation: str) -> Measured:
+        pairs = _table_two(evidence, validation)
+        alone = [points for pair in pairs for points in pair.of_single_models()]
+        if not alone:
+            raise CannotMeasure("needs at least two models")
+        together = [points for pair in pairs for points in pair.parts]
+        return _of_correlation(compare_correlations(alone, together), "tasks")
+
+    return _with_choices(evidence, gap(VALIDATION_SCORES[0]), gap)
 
 
 # Movement of examples (section 5), costs, single examples
@@ -426,7 +624,7 @@ def movement_is_gradual(evidence: Evidence) -> Measured:
     if known.empty:
         raise CannotMeasure(NO_CENTROIDS)
     words = f"largest step {known.mean():.0%} of the way on average"
-    return _mean((known <= LOCAL).astype(float), words)
+    return _share((known <= LOCAL).astype(float), evidence.tasks(known.index), words)
 
 
 def swap_prevents_crossing(evidence: Evidence, half: str) -> Measured:
@@ -440,7 +638,7 @@ def swap_prevents_crossing(evidence: Evidence, half: str) -> Measured:
     if swapped not in last or UNMODIFIED not in last:
         raise CannotMeasure(NO_CENTROIDS)
     moved = last[last[UNMODIFIED] < HALFWAY].dropna(subset=swapped)
-    return _mean((moved[swapped] >= HALFWAY).astype(float))
+    return _share((moved[swapped] >= HALFWAY).astype(float), evidence.tasks(moved.index))
 
 
 def examples_take_several_layers(evidence: Evidence) -> Measured:
@@ -449,17 +647,17 @@ def examples_take_several_layers(evidence: Evidence) -> Measured:
     if rows.empty:
         raise CannotMeasure(NO_CENTROIDS)
     gradual = (rows["largest_step"] <= LOCAL).astype(float).groupby(rows["run"]).mean()
-    return _mean(gradual, f"{len(rows)} examples")
+    return _mean(gradual, evidence.tasks(gradual.index), f"{len(rows)} examples")
 
 
 def hours_per_pair(evidence: Evidence) -> Measured:
     """Computing time per model-task pair, all seeds and techniques together."""
-    seconds = evidence.grid.runs["seconds"]
-    if seconds.isna().all():
+    runs = evidence.grid.runs
+    if runs["seconds"].isna().all():
         raise CannotMeasure("no run has a table of costs")
-    few, many = evidence.grid.runs["seeds"].agg(["min", "max"])
+    few, many = runs["seeds"].agg(["min", "max"])
     seeds = f"{few}" if few == many else f"{few} to {many}"
-    return _mean(seconds / HOUR, f"seeds: {seeds}")
+    return _mean(runs["seconds"] / HOUR, runs["task"].tolist(), f"seeds: {seeds}")
 
 
 # Tasks with all their classes against the same with two (appendix C)
@@ -476,7 +674,8 @@ def with_two_classes(evidence: Evidence, quantity: str, column: str, unit: int =
         raise CannotMeasure(f"needs {lacking} with all classes and with two")
     row = rows[quantity]
     unknown = f"missing in {row['missing']} of {row['n'] + row['missing']} pairs"
-    return replace(_of_row(row, column, "tasks", unit), words=unknown if row["missing"] else "")
+    words = unknown if row["missing"] else ""
+    return replace(_of_row(row, column, "pairs of runs", unit), words=words)
 
 
 def _needed_for_twins(grid: Grid) -> str:

@@ -72,7 +72,7 @@ def _range(values: Sequence[int | None]) -> str:
 def draw_scores(data: FigureData) -> PrintedTable:
     """Table 2: how deep tasks are memorised against how well models generalise."""
     grid = data.need_runs()
-    found = {(p.one, p.other, p.scope): p.points for p in score_pairs(grid)}
+    found = {(p.one, p.other, p.scope): p.parts[0] for p in score_pairs(grid)}
     scopes = {ALL_MODELS: "all"}
     if len(data.run_models) > 1:
         scopes |= {model: look.name for model, look in data.run_models.items()}

@@ -11,7 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from memloc.analysis.correlation import COVERED
 from memloc.paper.claims import Finding, Format, check_claims, count_verdicts
+from memloc.paper.measures import gather
+from memloc.report.many_runs import show_cautions, show_notes
 from memloc.results.grid import Grid, grid_data, grid_title
 
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not enough data": "dim"}
@@ -25,6 +28,7 @@ def scorecard_data(grid: Grid, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         **grid_data(grid),
         "verdicts": count_verdicts(findings),
+        "false_by_chance": round(false_by_chance(findings), 2),
         "claims": [_record(finding) for finding in findings],
     }
 
@@ -39,31 +43,32 @@ def _record(finding: Finding) -> dict[str, Any]:
         "low": low,
         "high": high,
         "n": measured.n,
-        "independent": measured.units,
         "unit": measured.unit,
+        "tasks": measured.tasks,
         "verdict": finding.verdict,
         "rule": claim.holds_if,
         "reason": finding.reason,
         "words": measured.words,
+        "choices": {name: choice.value for name, choice in measured.choices.items()},
     }
 
 
 def page_claims(grid: Grid) -> tuple[str, list[dict[str, Any]]]:
     """What the page of several runs shows of the claims, for `memloc.report.page`."""
-    findings = check_claims(grid)
+    evidence = gather(grid)
+    findings = check_claims(evidence)
     claims = [
         {**_record(one), "here": shown_value(one), "explanation": explanation(one)}
         for one in findings
     ]
-    return summary_line(findings), claims
+    return " ".join((*evidence.grid.remarks, summary_line(findings))), claims
 
 
 def show_scorecard(grid: Grid, findings: Sequence[Finding], console: Console) -> None:
     """Print the scorecard."""
     console.print()
     console.print(Text.assemble(("memloc claims", "bold"), f"  {grid_title(grid)}"))
-    for note in grid.notes:
-        console.print(Text(f"Note: {note}", style="yellow"))
+    show_notes(grid.notes, console)
     console.print()
     console.print(_row(*WIDTHS, style="dim"))
     for section, members in groupby(findings, key=lambda finding: finding.claim.section):
@@ -72,6 +77,7 @@ def show_scorecard(grid: Grid, findings: Sequence[Finding], console: Console) ->
             _show_finding(finding, console)
     console.print()
     console.print(Text(summary_line(findings), style="bold"))
+    show_cautions(grid, console)
 
 
 def _show_finding(finding: Finding, console: Console) -> None:
@@ -132,7 +138,19 @@ def summary_line(findings: Sequence[Finding]) -> str:
     if counts["does not hold"] == 1:
         words = (words[0], "does not", words[2])
     parts = [f"{n} {word}" for n, word in zip(counts.values(), words, strict=True)]
-    return f"Of {len(findings)} claims: {', '.join(parts)}."
+    return (
+        f"Of {len(findings)} claims: {', '.join(parts)}. By chance alone, up to "
+        f"{false_by_chance(findings):.1f} of these verdicts may be wrong, at 5% each."
+    )
+
+
+def false_by_chance(findings: Sequence[Finding]) -> float:
+    """How many verdicts are expected to be wrong by chance, if every rule errs as often as it may.
+
+    Claims are not corrected for their number: each is decided by its own 95% interval.
+    """
+    decided = sum(finding.verdict != "not enough data" for finding in findings)
+    return (1 - COVERED) * decided
 
 
 def scorecard_markdown(grid: Grid, findings: Sequence[Finding]) -> str:
@@ -150,6 +168,9 @@ def scorecard_markdown(grid: Grid, findings: Sequence[Finding]) -> str:
             cells = (finding.verdict, claim.statement, claim.source, claim.paper, here)
             row = (*cells, str(measured.n), claim.holds_if)
             lines.append(f"| {' | '.join(_escaped(cell) for cell in row)} |")
+    if grid.cautions:
+        lines += ["", "## Cautions of the runs", ""]
+        lines += [f"- {_escaped(one)} ({', '.join(of)})" for one, of in grid.cautions.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -15,17 +15,19 @@ from rich.text import Text
 from memloc.analysis.correlation import FEWEST
 from memloc.report.terminal import columns, decimal, indented, section
 from memloc.results.agreement import ALL_MODELS, IN_PRINT, LAYER_WEIGHTS, M_COG
-from memloc.results.grid import Grid, grid_title
-from memloc.text import shortened
+from memloc.results.grid import VALIDATION_SCORES, Grid, grid_title
+from memloc.text import counted, shortened
 
 if TYPE_CHECKING:
     from memloc.report.figures.registry import FigureData, FigureEntry, Written
 
 TITLES = {
     "techniques": ("Do techniques agree?", "runs", "layers of runs"),
-    "models": ("Do models agree?", "tasks × techniques", "tasks × techniques × layers"),
+    "models": ("Do models agree?", "tasks", "tasks × layers"),
 }
 """Heading, and what the points are for M-CoG and for layer weights."""
+CAUTIONS = 5
+"""So many are printed."""
 
 
 def _show_title(command: str, title: str, notes: Sequence[str], console: Console) -> None:
@@ -40,12 +42,25 @@ def show_notes(notes: Sequence[str], console: Console) -> None:
         console.print(Text(f"Note: {note}", style="yellow"))
 
 
+def show_cautions(grid: Grid, console: Console) -> None:
+    """What keeps single runs from meaning what they seem to mean: the most frequent cautions."""
+    cautions = sorted(grid.cautions.items(), key=lambda one: -len(one[1]))
+    for sentence, runs in cautions[:CAUTIONS]:
+        named = ", ".join(runs[:CAUTIONS]) + (", …" if len(runs) > CAUTIONS else "")
+        where = f"{counted(len(runs), 'run')}, {named}" if len(runs) > 1 else named
+        console.print(Text(f"Caution ({where}): {sentence}", style="yellow"))
+    if len(cautions) > CAUTIONS:
+        left = counted(len(cautions) - CAUTIONS, "more caution")
+        console.print(Text(f"{left}: see --json.", style="yellow"))
+
+
 def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
     """Print all correlations."""
     _show_title("agreement", grid_title(grid), grid.notes, console)
     words = (
-        "Spearman's ρ with a 95% bootstrap interval, and Pearson's r. Fewer than "
-        f"{FEWEST} points have no correlation (-)."
+        "Spearman's ρ with a 95% interval from resamples of tasks, and Pearson's r. Fewer than "
+        f"{FEWEST} points have no correlation (-). Models are compared technique by technique; "
+        "what is shown is the mean."
     )
     if table["within"].notna().any():
         words += (
@@ -67,7 +82,11 @@ def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
         ("generalisation", "Is it deeper where it generalises better? (Table 2)"),
     ):
         console.print(section(title, "n: runs"))
-        console.print(indented(_correlations(table[table["kind"] == kind])))
+        rows = table[table["kind"] == kind]
+        shown = rows[~rows["other"].isin(VALIDATION_SCORES[1:]) | (rows["scope"] == ALL_MODELS)]
+        console.print(indented(_correlations(shown)))
+    console.print()
+    show_cautions(grid, console)
 
 
 def _correlations(rows: pd.DataFrame) -> Table:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,7 @@ class Grid:
         chosen: The number of the group used, from 1.
         mean_profile: M-CoG is that of the weights averaged over seeds, as in the program of the
             paper's authors, instead of the mean of the M-CoG of seeds.
+        remarks: Why some of its runs are not looked at, in sentences.
     """
 
     folder: Path
@@ -123,11 +124,35 @@ class Grid:
     groups: tuple[Group, ...]
     chosen: int
     mean_profile: bool = False
+    remarks: tuple[str, ...] = ()
 
     @property
     def group(self) -> Group:
         """The runs that are compared."""
         return self.groups[self.chosen - 1]
+
+    def with_runs(self, names: Iterable[Name], *remarks: str) -> Grid:
+        """The same with these of its runs alone, and why."""
+        kept = set(names)
+        runs = {name: run for name, run in self.group.runs.items() if name in kept}
+        group = replace(self.group, runs=runs)
+        groups = tuple(group if one is self.group else one for one in self.groups)
+        return replace(self, groups=groups, remarks=(*self.remarks, *remarks))
+
+    @cached_property
+    def cautions(self) -> dict[str, list[str]]:
+        """What keeps the numbers of single runs from meaning what they seem to mean, and of which.
+
+        Sentences of `summary.json`; control benchmarks are named by their folder.
+        """
+        named = [(" ".join(name), run.summary) for name, run in self.group.runs.items()]
+        found: dict[str, list[str]] = {}
+        for name, summary in named + [
+            (one.path.name, one.summary) for one in whole_controls(self.found)
+        ]:
+            for sentence in summary.get("caveats") or []:
+                found.setdefault(sentence, []).append(name)
+        return found
 
     @cached_property
     def control(self) -> dict[str, pd.DataFrame]:
@@ -265,7 +290,7 @@ class Grid:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a reader must know about the choice of runs, in sentences."""
-        notes = self._notes_on_groups()
+        notes = [*self._notes_on_groups(), *self.remarks]
         if self.mean_profile:
             notes.append("M-CoG is that of the layer weights averaged over seeds.")
         if self.part:
@@ -352,6 +377,12 @@ def parts_of_layers(results: Iterable[RunFolder]) -> list[RunFolder]:
     return [one for one in controls if unit_of(one.settings["control"]) != "layer"]
 
 
+def whole_controls(results: Iterable[RunFolder]) -> list[RunFolder]:
+    """Finished control benchmarks whose techniques looked at whole layers."""
+    controls = [one for one in results if one.kind == "control" and one.summary]
+    return [one for one in controls if one not in parts_of_layers(controls)]
+
+
 def read_controls(results: Iterable[RunFolder]) -> dict[str, pd.DataFrame]:
     """All finished control benchmarks together: `accuracy`, and the tables of techniques.
 
@@ -361,8 +392,7 @@ def read_controls(results: Iterable[RunFolder]) -> dict[str, pd.DataFrame]:
     Raises:
         ResultsError: If a table is damaged or missing.
     """
-    controls = [one for one in results if one.kind == "control" and one.summary]
-    whole = [one for one in controls if one not in parts_of_layers(controls)]
+    whole = whole_controls(results)
     own = [table for technique in classes().values() for table in technique.tables]
     found = {}
     for schema in (ACCURACY, *(table for table in own if "control" in table.of)):
@@ -412,6 +442,9 @@ def grid_data(grid: Grid) -> dict[str, Any]:
             for number, group in enumerate(grid.groups, start=1)
         ],
         "notes": list(grid.notes),
+        "cautions": [
+            {"caution": sentence, "runs": runs} for sentence, runs in grid.cautions.items()
+        ],
         "runs": records(grid.runs.drop(columns="run")),
     }
 
