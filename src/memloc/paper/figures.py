@@ -64,6 +64,7 @@ from memloc.results.agreement import (
     LAYER_WEIGHTS,
     M_COG,
     Pair,
+    choose_models,
     model_pairs,
     technique_pairs,
 )
@@ -365,12 +366,16 @@ def _centres(data: FigureData) -> tuple[pd.DataFrame, str]:
 def draw_agreement(quantity: str, words: str, data: FigureData) -> list[Picture]:
     """ρ and r between techniques, and between models."""
     grid = data.need_runs()
-    compared: dict[str, tuple[dict[str, Look], Callable[..., list[Pair]]]] = {
-        "techniques": (only(data.techniques, grid.techniques), technique_pairs),
-        "models": (data.run_models, model_pairs),
+    together, _ = choose_models(grid)
+    compared = {
+        "techniques": (
+            only(data.techniques, together.techniques),
+            technique_pairs(together, quantity),
+        ),
+        "models": (data.run_models, model_pairs(grid, quantity)),
     }
     sides = {
-        kind: (looks, _correlations(list(looks), pairs(grid, quantity)))
+        kind: (looks, _correlations(list(looks), pairs))
         for kind, (looks, pairs) in compared.items()
         if len(looks) > 1
     }
