@@ -322,7 +322,7 @@ def test_an_event_that_never_happens_is_said_to_be_missing(tmp_path: Path) -> No
     write_tasks(tmp_path, make=events)
     found = findings(tmp_path)
     assert found["crossing-mem-gen"].measured.n == 6
-    assert found["crossing-mem-gen"].measured.words == "never happens in 2 runs"
+    assert found["crossing-mem-gen"].measured.words == "missing in 2 runs"
     assert found["initiation-f1-90"].reason == "no run has the event f1_90 and initiation"
 
 

@@ -75,7 +75,8 @@ def test_techniques_of_an_earlier_version_that_recorded_less_are_missing(tmp_pat
     known = grid.events.dropna(subset="layer").groupby("task")["event"].agg(set)
     assert known["topics"] == {"crossing", "mem_gen", "f1_90"}
     assert known["reviews"] == {"crossing"}
-    [note] = grid.notes
+    missing, note = grid.notes
+    assert missing == "Some layers have no weight by probing, nor a centre: reviews minilm."
     assert note.startswith(f"In {old.name}: Probing and class_probes ran with an earlier version")
     assert note.endswith("counts as missing; run again.")
 

@@ -458,15 +458,15 @@ def correlation(
         found = _with_choices(
             evidence, found, lambda name: _correlation(evidence, kind, one, name, quantity)
         )
-    # Events that no run has, or that never happen in some runs, which drops these runs.
+    # Events that no run has, or that some runs do not have, which drops these runs.
     events = evidence.grid.events
     names = {one, other} - {M_COG, *SCORES}
     absent = sorted(names - set(events.dropna(subset="depth")["event"]))
     if absent and not found.n:
         raise CannotMeasure(f"no run has the event {' and '.join(absent)}")
-    never = events[events["event"].isin(names) & events["depth"].isna()]["run"].nunique()
-    never_happens = f"never happens in {counted(never, 'run')}" if never else ""
-    return replace(found, words="; ".join(filter(None, (found.words, never_happens))))
+    without = events[events["event"].isin(names) & events["depth"].isna()]["run"].nunique()
+    missing = f"missing in {counted(without, 'run')}" if without else ""
+    return replace(found, words="; ".join(filter(None, (found.words, missing))))
 
 
 def _with_choices(

@@ -309,6 +309,10 @@ class Grid:
             if folders:
                 names = ", ".join(folder.path.name for folder in folders)
                 notes.append(f"Left out, {reason}: {names}.")
+        unknown = self.seed_weights[self.seed_weights["weight"].isna()]
+        for technique, rows in unknown.groupby("technique"):
+            names = ", ".join(dict.fromkeys(rows["task"] + " " + rows["model"]))
+            notes.append(f"Some layers have no weight by {technique}, nor a centre: {names}.")
         old = [run for run in self.group.runs.values() if run.outdated]
         for sentence in sorted({run.outdated_words for run in old}):
             places = ", ".join(run.path.name for run in old if run.outdated_words == sentence)
