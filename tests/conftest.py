@@ -180,6 +180,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     quick = (
         *("--model", str(model), "--noise", "0.2", "--learning-rate", "2e-3"),
         *("--probing.epochs", "4", "--probing.seeds", "2", "--workers", "1"),
+        *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
     )
     run_words = ("run", "--task", str(task), "--seeds", "1,2", "--epochs", "10", *quick)
     control_words = (

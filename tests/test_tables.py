@@ -39,7 +39,7 @@ def test_all_tables_that_a_run_can_have_are_as_declared(tiny_folder: Path, tmp_p
         training=Training(epochs=2, learning_rate=1e-3, batch_size=32),
         techniques={
             **{"swapping": {}, "patching": {}, "shapley": {}, "gradients": {"per_example": True}},
-            "probing": {"epochs": 2, "select_after": 0, "seeds": 1},
+            "probing": {"epochs": 2, "select_after": 0, "seeds": 1, "least_steps": 0},
         },
         windows={"sizes": [1]},
         checkpoints=2,

@@ -52,7 +52,10 @@ class Setup:
 
 
 FOUR = ("swapping", "retraining", "gradients", "probing")
-SETTINGS = {"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}}
+SETTINGS = {
+    "retraining": {"epochs": 1},
+    "probing": {"epochs": 27, "seeds": 1, "least_steps": 0, "fitted_at": 0},
+}
 
 
 def quick(*names: str) -> dict[str, Any]:

@@ -86,7 +86,10 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
                 "data": {"file": file},
                 "model": {"pair_format": "native"},
                 "training": {"epochs": 2},
-                **{"retraining": {"epochs": 1}, "probing": {"epochs": 27, "seeds": 1}},
+                **{
+                    "retraining": {"epochs": 1},
+                    "probing": {"epochs": 27, "seeds": 1, "least_steps": 0, "fitted_at": 0},
+                },
             }
         ),
         Engine(workers=1),

@@ -15,6 +15,7 @@ from tests.conftest import Finished, assert_one_sentence, labelled_rows
 QUICK = [
     *("--limit", "90", "--aux-limit", "40", "--epochs", "2", "--learning-rate", "1e-3"),
     *("--workers", "1", "--probing.epochs", "2", "--probing.seeds", "2"),
+    *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
     *("--window-sizes", "1", "--control.attempts", "1"),
 ]
 

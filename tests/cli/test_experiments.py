@@ -18,9 +18,11 @@ from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 QUICK = [
     *("--limit", "90", "--epochs", "2", "--learning-rate", "1e-3", "--workers", "1"),
     *("--probing.epochs", "2", "--probing.seeds", "2"),
+    *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
 ]
 QUICK_LOCALISE = [
     *("--workers", "1", "--probing.epochs", "3", "--probing.seeds", "2"),
+    *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
     *("--learning-rate", "1e-3", "--epochs", "2"),
 ]
 
