@@ -75,10 +75,18 @@ def test_techniques_of_an_earlier_version_that_recorded_less_are_missing(tmp_pat
     known = grid.events.dropna(subset="layer").groupby("task")["event"].agg(set)
     assert known["topics"] == {"crossing", "mem_gen", "f1_90"}
     assert known["reviews"] == {"crossing"}
-    missing, note = grid.notes
-    assert missing == "Some layers have no weight by probing, nor a centre: reviews minilm."
+    [note] = grid.notes
     assert note.startswith(f"In {old.name}: Probing and class_probes ran with an earlier version")
     assert note.endswith("counts as missing; run again.")
+
+
+def test_runs_with_layers_of_which_nothing_is_known_are_named(tmp_path: Path) -> None:
+    profiles = [[1.0, float("nan"), float("nan"), 1], [1.0, 2, 3, 4]]
+    write_run(tmp_path, layers=4, seeds=(1, 2), weights={"probing": profiles})
+    grid = read_grid(tmp_path)
+    assert len(grid.seed_centres) == 1
+    task, model = grid.runs.loc[0, ["task", "model"]]
+    assert grid.notes == (f"Some layers have no weight by probing, nor a centre: {task} {model}.",)
 
 
 def test_scores_positions_and_examples_are_read_where_there_are_some(tmp_path: Path) -> None:

@@ -309,14 +309,17 @@ class Grid:
             if folders:
                 names = ", ".join(folder.path.name for folder in folders)
                 notes.append(f"Left out, {reason}: {names}.")
+        runs = list(self.group.runs.values())
+        for sentence in sorted({run.outdated_words for run in runs} - {""}):
+            old = [run.path.name for run in runs if run.outdated_words == sentence]
+            places = "all runs" if len(old) == len(runs) else ", ".join(old)
+            notes.append(f"In {places}: {sentence}")
         unknown = self.seed_weights[self.seed_weights["weight"].isna()]
         for technique, rows in unknown.groupby("technique"):
-            names = ", ".join(dict.fromkeys(rows["task"] + " " + rows["model"]))
-            notes.append(f"Some layers have no weight by {technique}, nor a centre: {names}.")
-        old = [run for run in self.group.runs.values() if run.outdated]
-        for sentence in sorted({run.outdated_words for run in old}):
-            places = ", ".join(run.path.name for run in old if run.outdated_words == sentence)
-            notes.append(f"In {places}: {sentence}")
+            new = [technique not in [one.name for one in runs[i].outdated] for i in rows["run"]]
+            names = ", ".join(dict.fromkeys(rows[new]["task"] + " " + rows[new]["model"]))
+            if names:
+                notes.append(f"Some layers have no weight by {technique}, nor a centre: {names}.")
         differing = ", ".join(other_differences(self.group.runs.values()))
         if differing:
             notes.append(f"The runs differ in {differing}; scores may not be comparable.")
