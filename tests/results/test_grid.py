@@ -78,6 +78,10 @@ def test_techniques_of_an_earlier_version_that_recorded_less_are_missing(tmp_pat
     [note] = grid.notes
     assert note.startswith(f"In {old.name}: Probing and class_probes ran with an earlier version")
     assert note.endswith("counts as missing; run again.")
+    pd.DataFrame(found["probes"]).to_parquet(new / "probes.parquet")
+    pd.DataFrame(found["class_probes"]).to_parquet(new / "class_probes.parquet")
+    [note] = read_grid(tmp_path).notes
+    assert note.startswith("In all runs: Probing and class_probes ran")
 
 
 def test_runs_with_layers_of_which_nothing_is_known_are_named(tmp_path: Path) -> None:
