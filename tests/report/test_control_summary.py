@@ -47,15 +47,16 @@ def summary_of(
     [
         (
             {"swapping": [True] * 5, "gradients": [False] * 5},
-            "Swapping points to a hidden layer nearly always; gradients no more often than chance.",
+            "Swapping points to a hidden layer nearly always; "
+            "gradients too seldom to tell from chance.",
         ),
         (
-            {"swapping": [True] * 4 + [False], "random": [True] * 5},
+            {"swapping": [True] * 7 + [False], "random": [True] * 8},
             "Swapping points to a hidden layer more often than chance.",
         ),
         (
             {"swapping": [False] * 4, "probing": [False] * 4},
-            "Swapping and probing point to a hidden layer no more often than chance.",
+            "Swapping and probing point to a hidden layer too seldom to tell from chance.",
         ),
     ],
 )

@@ -21,7 +21,7 @@ LEARNED = 0.9
 NO_FIT = "parts of two models need not fit each other, so compare with whole layers"
 """Why parts may lose clean labels."""
 NEARLY_ALWAYS = 0.9
-HOW_OFTEN = ("nearly always", "more often than chance", "no more often than chance")
+HOW_OFTEN = ("nearly always", "more often than chance", "too seldom to tell from chance")
 FEW = 20
 """Fewer noisy examples than this make coarse numbers."""
 
