@@ -135,7 +135,7 @@ def every_centre(windows: Sequence[Window]) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("n", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_range_of_the_centre_is_that_of_all_possible_errors(n: int) -> None:
     chosen: list[Sequence[int] | None] = [None]
     chosen += [sizes for k in range(1, n) for sizes in combinations(range(1, n), k)]

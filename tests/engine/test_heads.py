@@ -32,6 +32,7 @@ def carry_out(prepare, config, folder: Path, low_memory: bool) -> tuple[Findings
     return prepared.collect(here.store, outcome), here.computed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("architecture", ["bert", "opt"])
 def test_the_authors_heads_go_all_the_way(architecture: str, tmp_path: Path) -> None:
     model = tmp_path / "tiny"

@@ -115,7 +115,13 @@ def as_the_authors(
 
 
 @pytest.mark.parametrize("architecture", ["bert", "opt"])
-@pytest.mark.parametrize("rate", [2e-4, 5e-3], ids=["as-printed", "quick-to-learn"])
+@pytest.mark.parametrize(
+    "rate",
+    [
+        pytest.param(2e-4, id="as-printed", marks=pytest.mark.slow),
+        pytest.param(5e-3, id="quick-to-learn"),
+    ],
+)
 def test_the_authors_procedure_is_a_matter_of_settings(architecture: str, rate: float) -> None:
     context = tiny_context(architecture, 2, ("memorised", "pretrained"), 60)
     examples = context.examples
