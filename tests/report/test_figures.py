@@ -372,6 +372,7 @@ def test_table_2_has_a_correlation_for_every_depth_and_score(tmp_path: Path) -> 
     for place, score in enumerate(scores, start=1):
         found: dict[str, list[int | None]] = {"crossing": [place], "mem_gen": [6 - place]}
         other = {"validation_original_uniform": score, "validation_memorised_majority": -score}
+        other["validation_memorised_uniform"] = [0.5, 0.1, 0.9, 0.3, 0.7][place - 1]
         write_run(tmp_path, f"task{place}", events=found, validation=other)
     lines = table(read_figure_data(tmp_path), "table2").markdown.splitlines()
     assert lines[2:8] == [
@@ -380,6 +381,7 @@ def test_table_2_has_a_correlation_for_every_depth_and_score(tmp_path: Path) -> 
         "| Validation score (θ\\_O, uniform) | mem≫gen | −1.00 |",
         "| Validation score (θ\\_O, uniform) | M-CoG | – |",  # all runs have the same
     ]
+    assert lines[14] == "| Validation score (θ\\_M, uniform) | crossing | 0.30\\* |"  # chance
     assert lines[20] == "| Validation score (θ\\_M, majority) | crossing | −1.00 |"
     assert sum("Validation score" in line for line in lines[2:-2]) == 18
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import spearmanr
 
 from memloc.analysis.correlation import FEWEST, Points, mean_correlation
 from memloc.data.load import named_tasks
@@ -19,11 +18,11 @@ from memloc.results.agreement import (
     DEPTHS,
     IN_PRINT,
     SCORES,
+    choose_models,
     mean_centres,
     score_pairs,
 )
 
-SIGNIFICANT = 0.05
 MISSING = "–"
 OPT_CORPUS = "BookCorpus, CC-Stories, The Pile, Reddit, CCNewsV2"
 PRE_TRAINING = {
@@ -71,11 +70,11 @@ def _range(values: Sequence[int | None]) -> str:
 @figure("table2", "depth and generalisation", "memloc run", (2,))
 def draw_scores(data: FigureData) -> PrintedTable:
     """Table 2: how deep tasks are memorised against how well models generalise."""
-    grid = data.need_runs()
+    grid, _ = choose_models(data.need_runs())
     found = {(p.one, p.other, p.scope): p.parts[0] for p in score_pairs(grid)}
     scopes = {ALL_MODELS: "all"}
-    if len(data.run_models) > 1:
-        scopes |= {model: look.name for model, look in data.run_models.items()}
+    if len(grid.models) > 1:
+        scopes |= {model: look.name for model, look in only(data.run_models, grid.models).items()}
     rows = [
         [
             IN_PRINT[score][0].upper() + IN_PRINT[score][1:],
@@ -93,22 +92,21 @@ def draw_scores(data: FigureData) -> PrintedTable:
     _, techniques = mean_centres(grid)
     caption = (
         "Spearman’s ρ between the depth of memorisation and generalisation, over runs. "
-        f"*: p > {SIGNIFICANT}. M-CoG: mean over {', '.join(techniques)}. Validation score: "
-        "validation accuracy of the model and rescaled by the guessing in brackets, as the paper "
-        "names neither."
+        "*: the 95% interval over tasks has 0 in it. M-CoG: mean over "
+        f"{', '.join(techniques)}. Validation score: validation accuracy of the model, rescaled by "
+        "the guessing in brackets; the paper names neither."
     )
     return print_table("generalisation", ("Score", "Depth", *scopes.values()), rows, caption, 2)
 
 
 def _correlation(points: Points) -> str:
     """ρ, with a star if it may be chance."""
-    found = mean_correlation([points], resamples=0)
+    found = mean_correlation([points])
     if found.spearman is None:
         return MISSING
-    one, other, _ = points.complete()
-    chance = float(spearmanr(one, other).pvalue)
+    low, high = found.spearman_interval or (-1.0, 1.0)
     words = f"{found.spearman:.2f}".replace("-", "−")
-    return words + ("*" if chance > SIGNIFICANT else "")
+    return words + ("*" if low <= 0 <= high else "")
 
 
 @figure("table3", "models", "memloc run", (3,))
