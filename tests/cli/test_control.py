@@ -59,7 +59,7 @@ def test_failed_attempts_are_repeated_and_another_task_reuses_the_rest(
     memloc, finished: Finished
 ) -> None:
     command = ("control", "--model", finished.model, "--layers", "1,3", *QUICK,
-               "--control.attempts", "2", "--techniques", "random,swapping", "--tasks")  # fmt: skip
+               "--control.attempts", "2", "--techniques", "gradients,swapping", "--tasks")  # fmt: skip
     code, _, err = memloc(*command, "topics,questions")
     assert code == 0, err
     folder = next(Path("runs").glob("control-*"))
