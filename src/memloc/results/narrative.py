@@ -174,13 +174,14 @@ def _place(result: dict[str, Any]) -> str:
 
     It is spread if no layer undoes half of it alone, and the smallest window that undoes nearly all
     has more than half of the layers, or layers outside it undo half of it too. It sits in that
-    window if it has at most half of the layers, and those outside undo less than half.
+    window if it has at most half of the layers and those outside undo less than a tenth; mostly, if
+    they undo less than half.
     """
     best, smallest = result.get("strongest_single_layer"), result["smallest_window"]
     size = smallest["last_layer"] - smallest["first_layer"] + 1
     outside = max((one["undoes"] for one in result.get("outside", [])), default=0.0)
     if 2 * size <= result["layers"] and outside < 0.5:
-        return f"sits in {layers_named(smallest)}"
+        return f"sits {'in' if outside < 0.1 else 'mostly in'} {layers_named(smallest)}"
     if best is not None and best["undoes"] >= 0.5:
         return f"leans on layer {best['layer']}"
     return "is spread over the layers"
