@@ -58,8 +58,8 @@ def test_all_techniques_are_scored_and_everything_fits_80_columns(
 def test_failed_attempts_are_repeated_and_another_task_reuses_the_rest(
     memloc, finished: Finished
 ) -> None:
-    command = ("control", "--model", finished.model, "--layers", "1,3", *QUICK,
-               "--control.attempts", "2", "--techniques", "gradients,swapping", "--tasks")  # fmt: skip
+    command = ("control", "--model", finished.model, "--layers", "1,3", *QUICK, "--techniques",
+               "gradients,swapping", "--control.attempts", "2", "--tasks")  # fmt: skip
     code, _, err = memloc(*command, "topics,questions")
     assert code == 0, err
     folder = next(Path("runs").glob("control-*"))
