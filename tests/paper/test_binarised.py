@@ -96,6 +96,16 @@ def test_correlation_and_shifts_are_those_computed_by_hand(
         assert row[[f"{name}_low", f"{name}_high"]].tolist() == pytest.approx(ends, abs=1e-9)
 
 
+def test_an_absolute_shift_is_not_below_0(tmp_path: Path) -> None:
+    for place in range(5):
+        binary = crossing(11 if place == 0 else 4)
+        write_twins(tmp_path, f"task{place}", layers=12, multi=crossing(4), binary=binary)
+    row = row_of(compared(tmp_path), "crossing")
+    assert row["shift_low"] < 0
+    assert row["absolute_low"] == 0
+    assert row["absolute_high"] == pytest.approx(row["shift_high"])
+
+
 def test_only_seeds_that_both_runs_have_are_compared(tmp_path: Path) -> None:
     multi = {"seeds": (1, 2, 3), **crossing(5, 1, 6)}
     binary = {"seeds": (3, 1, 9), **crossing(4, 4, 12)}

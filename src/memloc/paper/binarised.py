@@ -139,7 +139,10 @@ def _comparison(points: pd.DataFrame) -> pd.DataFrame:
         for name in SHIFTS:
             means = means_of_units((known[name] / known["layers"]).to_numpy(), tasks)
             mean = float(means.mean()) if len(means) else None
-            row |= with_ends(name, mean, interval_of_mean(means))
+            ends = interval_of_mean(means)
+            if ends and name == "absolute":  # Student's interval does not know that none is below 0
+                ends = (max(0.0, ends[0]), ends[1])
+            row |= with_ends(name, mean, ends)
         rows.append(row)
     return pd.DataFrame(rows)
 
