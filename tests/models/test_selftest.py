@@ -86,6 +86,20 @@ def test_what_cannot_be_analysed_is_refused_in_a_sentence(architecture: str) -> 
         BlockModel(unusual_model(architecture), UNUSUAL[architecture].blocks)
 
 
+def swap(models: list[Any], texts: list[str]) -> None:
+    """Localise, by swapping, in two models of the user."""
+    localise(
+        memorised=models[0],
+        original=models[1],
+        tokenizer=tiny_tokenizer(),
+        data=pd.DataFrame({"text": texts, "label": [0, 1, 2] * 8, "gold": [0, 1, 1] * 8}),
+        original_label="gold",
+        techniques="swapping",
+        explain=False,
+        progress=False,
+    )
+
+
 @pytest.mark.parametrize("words", [SHORT, LONG], ids=["short", "long"])
 def test_a_model_of_the_user_that_changes_itself_is_left_as_it_was(words: tuple[int, int]) -> None:
     models = [unusual_model("big_bird", seed=seed) for seed in (0, 1)]
@@ -93,17 +107,7 @@ def test_a_model_of_the_user_that_changes_itself_is_left_as_it_was(words: tuple[
     texts = texts_of(words)
     inputs = tiny_tokenizer()(texts[:3], padding=True, return_tensors="pt")
     fresh = unusual_model("big_bird")
-    rows = pd.DataFrame({"text": texts, "label": [0, 1, 2] * 8, "gold": [0, 1, 1] * 8})
-    localise(
-        memorised=models[0],
-        original=models[1],
-        tokenizer=tiny_tokenizer(),
-        data=rows,
-        original_label="gold",
-        techniques="swapping",
-        explain=False,
-        progress=False,
-    )
+    swap(models, texts)
     assert [snapshot.changes() for snapshot in before] == [{}, {}]
     with torch.no_grad():
         assert torch.equal(models[0](**inputs).logits, fresh(**inputs).logits)
@@ -143,17 +147,8 @@ def test_texts_of_other_data_count_too() -> None:
 def test_models_in_different_modes_do_not_fit() -> None:
     models = [unusual_model("big_bird", seed=seed) for seed in (0, 1)]
     models[1].bert.set_attention_type("original_full")
-    rows = pd.DataFrame({"text": texts_of(LONG), "label": [0, 1, 2] * 8, "gold": [0, 1, 1] * 8})
     with pytest.raises(ModelError, match="attention_type of layer 1 is block_sparse in"):
-        localise(
-            memorised=models[0],
-            original=models[1],
-            tokenizer=tiny_tokenizer(),
-            data=rows,
-            original_label="gold",
-            techniques="swapping",
-            progress=False,
-        )
+        swap(models, texts_of(LONG))
 
 
 class Noise(nn.Module):

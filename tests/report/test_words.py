@@ -177,6 +177,14 @@ def span(first: int, last: int, undoes: float) -> dict[str, Any]:
             "no smaller window 95%; layer 6 undoes 10%; the strongest single layer, layer 2, "
             "undoes 12%.",
         ),
+        (
+            (1, 0.17),
+            span(1, 3, 0.97),
+            [span(4, 6, 0.4)],
+            "Memorisation sits mostly in layers 1-3: retraining layers 1-3 undoes 97% of it, and "
+            "no smaller window 95%; layers 4-6 undo 40%; the strongest single layer, layer 1, "
+            "undoes 17%.",
+        ),
         (  # either half is enough, so neither holds it alone
             (2, 0.12),
             span(1, 3, 0.96),
