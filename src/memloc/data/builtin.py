@@ -111,11 +111,16 @@ def _table(rows: list[tuple[Input, int]], columns: Sequence[str]) -> pd.DataFram
 # --- grammars ------------------------------------------------------------------------------------
 
 
-def _read(name: str) -> dict[str, Any]:
-    file = resources.files("memloc.data") / "grammars" / f"{name}.yaml"
+def packaged(package: str, name: str) -> dict[str, Any]:
+    """What is in a YAML file of memloc itself."""
+    text = (resources.files(package) / f"{name}.yaml").read_text(encoding="utf-8")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the fast one, if built
-    content: dict[str, Any] = loader(file.read_text(encoding="utf-8")).get_single_data()
+    content: dict[str, Any] = loader(text).get_single_data()
     return content
+
+
+def _read(name: str) -> dict[str, Any]:
+    return packaged("memloc.data", f"grammars/{name}")
 
 
 @cache

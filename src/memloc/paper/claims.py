@@ -12,12 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
-
 from memloc.analysis.correlation import FEWEST
+from memloc.data.builtin import packaged
 from memloc.paper import measures
 from memloc.paper.measures import (
     FEWEST_NOISY,
@@ -203,8 +201,7 @@ class Finding:
 
 
 def _read_claims() -> dict[str, Claim]:
-    text = (files("memloc.paper") / "claims.yaml").read_text(encoding="utf-8")
-    sections = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    sections = packaged("memloc.paper", "claims")
     claims = [_claim(section, row) for section, rows in sections.items() for row in rows]
     return {claim.id: claim for claim in claims}
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import yaml
 
 from memloc.config import Data
+from memloc.data.builtin import packaged
 from memloc.data.files import SPLIT_SEED, as_labels, as_texts, label_ids, read_table
 from memloc.data.hub import load_splits
 from memloc.data.task import INPUT_COLUMNS, NamedTask, Task
@@ -67,8 +66,7 @@ class PaperTask:
 
 
 def _read_tasks() -> dict[str, PaperTask]:
-    text = (files("memloc.paper") / "tasks.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = packaged("memloc.paper", "tasks")
     return {
         name: PaperTask(name, **row | {"labels": tuple(row["labels"])})
         for name, row in rows.items()
