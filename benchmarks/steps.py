@@ -27,7 +27,7 @@ from memloc.techniques.base import Context
 from memloc.techniques.gradients import Target, clean_sample, mean_gradient
 from memloc.techniques.probing import Probing
 from memloc.techniques.retraining import Retraining, divide, tail_parameters
-from memloc.techniques.swapping import swap_all_windows
+from memloc.techniques.swapping import swap_windows
 from memloc.training.learners import Learner
 from memloc.training.loop import Objective, train
 from memloc.training.probes import (
@@ -46,10 +46,14 @@ def swapping(subject: Subject) -> dict[str, Any]:
     """All windows in lockstep, against one plain mixed model per window."""
     memorised, original = subject.build(1), subject.build(2)
     few = encode(subject.table[:8], memorised.codec)
-    swap_all_windows(memorised.blocks, original.blocks, few)  # warm up
+    windows = all_windows(memorised.blocks.n_layers)
+    swap_windows(memorised.blocks, original.blocks, few, windows)  # warm up
     fast, found = timed(
-        lambda: swap_all_windows(
-            memorised.blocks, original.blocks, encode(subject.table, memorised.codec)
+        lambda: swap_windows(
+            memorised.blocks,
+            original.blocks,
+            encode(subject.table, memorised.codec),
+            windows,
         )
     )
     slow, expected = timed(
@@ -57,7 +61,6 @@ def swapping(subject: Subject) -> dict[str, Any]:
             memorised.blocks.model, original.blocks.model, PREFIX, subject.tokenizer, subject.texts
         )
     )
-    windows = all_windows(memorised.blocks.n_layers)
     for window, predicted in zip(windows, found.predicted[1:].tolist(), strict=True):
         assert predicted == expected[tuple(window)], window
     passes = found.block_passes / found.batches

@@ -185,7 +185,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     run_words = ("run", "--task", str(task), "--seeds", "1,2", "--epochs", "10", *quick)
     control_words = (
         *("control", "--tasks", str(task), "--layers", "1,3", "--aux-limit", "20"),
-        *("--control.attempts", "1", "--window-sizes", "1", "--epochs", "4", *quick),
+        *("--control.attempts", "1", "--windows", "1", "--epochs", "4", *quick),
     )
 
     def compute(folder: Path) -> None:

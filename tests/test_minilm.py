@@ -16,7 +16,7 @@ def test_minilm_learns_flipped_labels_and_swapping_undoes_them(
     rows.assign(label=rows.pop("original_label")).to_csv("words.csv", index=False)
     code, _, err = memloc(
         *("run", "--task", "words.csv", "--epochs", "12", "--no-explain", "--workers", "1"),
-        *("--techniques", "swapping", "--window-sizes", "1"),
+        *("--techniques", "swapping", "--windows", "1"),
     )
     assert code == 0, err
     result = library.load(next(Path("runs").glob("words-*")))

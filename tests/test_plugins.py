@@ -282,7 +282,7 @@ def test_techniques_of_other_packages_are_scored_in_the_control_benchmark(
     """Nobody names them: all that there are take part, and what is broken stops nobody."""
     found = memloc_with(
         "control", "--model", tiny_folder, "--tasks", "topics", "--layers", "first", *QUICK,
-        "--aux-limit", "40", "--control.attempts", "1", "--window-sizes", "1",
+        "--aux-limit", "40", "--control.attempts", "1", "--windows", "1",
         "--retraining.epochs", "1", "--probing.epochs", "2", "--probing.seeds", "2",
         "--probing.least_steps", "0", "--probing.fitted_at", "0",
     )  # fmt: skip

@@ -41,11 +41,13 @@ Device = Literal["auto", "cpu", "cuda", "mps"]
 Dtype = Literal["float32", "tf32", "bfloat16"]
 PairFormat = Literal["joined", "native"]
 Unit = Literal["layer", "attention", "mlp"]
+CleanExamples = Literal["matched", "all"]
 Head = Literal["own", "paper"]
 Tail = Literal["head", "norm+head", "all"]
 """What learns of the parameters behind the layers: the final norm is one, BERT's pooler another."""
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 """What units that are not whole layers are called in sentences."""
+WindowSizes = Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Checkpoints = int | Literal["every_epoch"]
 EVERY_EPOCH = "every_epoch"
 
@@ -171,7 +173,10 @@ def _as_config_error(group: type[Settings], error: ValidationError) -> ConfigErr
 def _read(value: Any, field: FieldInfo) -> Any:
     """Texts, as on the command line, are read as the field wants; pydantic reads numbers."""
     kinds, several = kinds_of(field.annotation), is_list(field.annotation)
+    ways = _alternatives(field.annotation)
     if isinstance(value, str):
+        if any(get_origin(way) is Literal and value in get_args(way) for way in ways):
+            return value
         # A column may be called none.
         can_be_none = field.default is not None or not kinds & {str, Path}
         if value.lower() == "none" and type(None) in kinds and can_be_none:
@@ -179,7 +184,7 @@ def _read(value: Any, field: FieldInfo) -> Any:
         if value[:1] in ("[", "{") and (several or get_origin(field.annotation) is dict):
             value = json.loads(value)
     if several and value is not None:
-        value = _as_list(value, kinds)
+        value = _as_list(value, set().union(*(kinds_of(way) for way in ways if is_list(way))))
     if kinds & {int, float} and bool not in kinds:
         for each in value if isinstance(value, list | tuple) else (value,):
             if isinstance(each, bool):  # `yes` in YAML
@@ -473,13 +478,26 @@ class GivenReading(Reading):
 class Windows(Settings):
     """Windows of consecutive layers, for the techniques that change them."""
 
-    sizes: tuple[Annotated[int, Field(ge=1)], ...] | None = option(
-        None,
-        "Sizes of windows, such as 1-3,6 (default: all); the full window is always included.",
-        name="--window-sizes",
+    sizes: WindowSizes = option(
+        "auto",
+        "Sizes to try: auto (all up to 8 layers, else 1, L/3, 2L/3 and L; the rest is "
+        "interpolated), all, or such as 1-3,6. The full window is always among them.",
+        name="--windows",
         min_length=1,
     )
+    clean: CleanExamples = rare(
+        "matched",
+        "Clean examples sent through swapped windows: matched (as many as noisy ones), all.",
+    )
+    exact: bool = rare(False, "Short for all windows and all clean examples.")
     unit: Unit = option("layer", "What of a layer is changed: all of it, or one of its parts.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spell_out(cls, values: Any) -> Any:
+        if not isinstance(values, Mapping) or str(values.get("exact")).lower() != "true":
+            return values
+        return {**values, "sizes": "all", "clean": "all", "exact": False}
 
 
 TechniqueSettings = dict[str, dict[str, Any]]

@@ -182,12 +182,15 @@ PREDICTIONS = Table(
 )
 EXAMPLES = Table(
     "examples",
-    "every noisy example, and the smallest window of layers that undoes it",
+    "every noisy example, and the smallest window of layers tried that undoes it",
     {
         "technique": TECHNIQUE,
         "example": EXAMPLE,
         "memorised": Column("bool", "whether the model answers with the label as trained"),
-        "smallest_window": Column("Int64", "layers in the smallest window that undoes it"),
+        "smallest_window": Column("Int64", "layers in the smallest window tried that undoes it"),
+        "at_least": Column(
+            "Int64", "its true size is not below this: the sizes between were not tried"
+        ),
         "first_layer": Column("Int64", "first layer of that window"),
         "last_layer": Column("Int64", "last layer of that window"),
         "word": Column("object", "the word it is about (WiC)", optional=True),

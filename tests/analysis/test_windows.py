@@ -13,14 +13,18 @@ from memloc.analysis.windows import (
     centre_interval,
     centre_of_gravity,
     centre_range,
+    chosen_sizes,
     chosen_windows,
     error_matrix,
+    interpolated,
     interval_over_seeds,
     layer_weights,
-    mean_over_sizes,
+    sizes_tried,
     window_tables,
 )
+from memloc.config import WindowSizes
 from memloc.errors import ConfigError
+from tests.oracles.windows import interpolate_plainly
 
 
 def test_there_are_78_windows_of_12_layers() -> None:
@@ -91,11 +95,38 @@ def test_a_size_that_the_model_does_not_have_is_refused(size: int) -> None:
         chosen_windows(4, (1, size))
 
 
-def test_weights_are_means_over_the_sizes_that_there_are() -> None:
+def test_auto_tries_four_sizes_in_deep_models_and_all_in_others() -> None:
+    assert chosen_sizes(12, "auto") == (1, 4, 8, 12)
+    assert chosen_sizes(24, "auto") == (1, 8, 16, 24)
+    assert chosen_sizes(9, "auto") == (1, 3, 6, 9)
+    assert chosen_sizes(8, "auto") == chosen_sizes(8, "all") == tuple(range(1, 9))
+    assert chosen_windows(12, "all") == all_windows(12)
+    assert len(chosen_windows(12, "auto")) == 12 + 9 + 5 + 1
+
+
+def test_sizes_that_were_not_tried_lie_between_those_that_were() -> None:
     matrix = error_matrix(without((1, 2), (2, 3)))
-    expected = (np.array([0.1, 0.2, 0.3]) / 0.8 + 1) / 2
-    np.testing.assert_allclose(mean_over_sizes(matrix), expected)
-    np.testing.assert_allclose(layer_weights("t", matrix)["weight"], expected)
+    single = np.array([0.1, 0.2, 0.3]) / 0.8
+    assert sizes_tried(matrix).tolist() == [1, 3]
+    expected = np.array([single, (single + 1) / 2, np.ones(3)])
+    np.testing.assert_allclose(interpolated(matrix), expected)
+    np.testing.assert_allclose(layer_weights("t", matrix)["weight"], expected.mean(axis=0))
+
+
+@pytest.mark.parametrize("sizes", [(1, 4), (3, 5), (2, 5, 9), (7,)])
+def test_rows_between_are_those_of_the_oracle(sizes: tuple[int, ...]) -> None:
+    n = 10
+    random = np.random.default_rng(3)
+    rows = {tuple(window): random.random() for window in chosen_windows(n, sizes)}
+    matrix = error_matrix(table(rows))
+    plainly = interpolate_plainly([None if np.isnan(row).any() else list(row) for row in matrix])
+    np.testing.assert_allclose(interpolated(matrix), plainly)
+
+
+def test_nothing_lies_between_sizes_of_which_none_is_known() -> None:
+    matrix = np.full((3, 3), np.nan)
+    assert np.isnan(interpolated(matrix)).all()
+    assert not len(sizes_tried(matrix))
 
 
 def test_a_size_counts_only_if_every_layer_has_a_window_of_it() -> None:
@@ -103,8 +134,8 @@ def test_a_size_counts_only_if_every_layer_has_a_window_of_it() -> None:
     matrix = error_matrix(without((1, 1)))
     assert np.isnan(matrix[0, 0])
     np.testing.assert_allclose(matrix[0, 1:], np.array([0.2, 0.3]) / 0.8)
-    expected = (np.array([0.4, 0.5, 0.6]) / 0.8 + 1) / 2
-    np.testing.assert_allclose(mean_over_sizes(matrix), expected)
+    two = np.array([0.4, 0.5, 0.6]) / 0.8
+    np.testing.assert_allclose(interpolated(matrix), [two / 2, two, np.ones(3)])
 
 
 # --- where a centre of gravity can lie ---------------------------------------------------------
@@ -115,7 +146,7 @@ def centre_by_definition(windows: Sequence[Window], errors: Sequence[float]) -> 
     first, last = np.array(windows).T
     columns = {"first_layer": first, "last_layer": last, "size": last - first + 1}
     table = pd.DataFrame({**columns, "noisy_error": np.asarray(errors, dtype=float)})
-    centre = centre_of_gravity(mean_over_sizes(error_matrix(table)))
+    centre = centre_of_gravity(interpolated(error_matrix(table)).mean(axis=0))
     assert centre is not None
     return centre
 
@@ -137,7 +168,7 @@ def every_centre(windows: Sequence[Window]) -> list[float]:
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, pytest.param(5, marks=pytest.mark.slow)])
 def test_the_range_of_the_centre_is_that_of_all_possible_errors(n: int) -> None:
-    chosen: list[Sequence[int] | None] = [None]
+    chosen: list[WindowSizes] = ["all"]
     chosen += [sizes for k in range(1, n) for sizes in combinations(range(1, n), k)]
     for sizes in chosen:
         windows = chosen_windows(n, sizes)

@@ -85,7 +85,7 @@ def test_a_script_of_the_api_alone_is_the_command(
     code, out, err = memloc(
         *("run", "--model", "tiny", "--task", "questions", "--limit", 40, "--noise", 0.3),
         *("--epochs", 1, "--seeds", 2, "--learning-rate", 1e-3, "--retraining.epochs", 1),
-        *("--techniques", "swapping,retraining", "--no-explain", "--window-sizes", 1, "--json"),
+        *("--techniques", "swapping,retraining", "--no-explain", "--windows", 1, "--json"),
         *("--workers", 1),
     )
     assert code == 0, err

@@ -16,7 +16,7 @@ QUICK = [
     *("--limit", "90", "--aux-limit", "40", "--epochs", "2", "--learning-rate", "1e-3"),
     *("--workers", "1", "--probing.epochs", "2", "--probing.seeds", "2"),
     *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
-    *("--window-sizes", "1", "--control.attempts", "1"),
+    *("--windows", "1", "--control.attempts", "1"),
 ]
 
 

@@ -15,7 +15,7 @@ from tests.tiny_models import save_pair, tiny_model, tiny_tokenizer
 ALL = "swapping,retraining,gradients,probing,shapley,patching,weight-change,random"
 QUICK = [
     *("--workers", "1", "--epochs", "1", "--learning-rate", "1e-3", "--techniques", ALL),
-    *("--window-sizes", "1", "--retraining.epochs", "1", "--probing.epochs", "2"),
+    *("--windows", "1", "--retraining.epochs", "1", "--probing.epochs", "2"),
     *("--probing.seeds", "1", "--shapley.orders", "4"),
     *("--probing.least_steps", "0", "--probing.fitted_at", "0"),
 ]

@@ -198,8 +198,8 @@ BAD_OPTIONS = {
     ),
     "absent device": (["--device", "mps"], "--device 'mps' is not possible: it is not available"),
     "window too large": (
-        ["--window-sizes", "2,4"],
-        "--window-sizes 4 is not possible: the model has 3 layers, so windows have 1 to 3 layers",
+        ["--windows", "2,4"],
+        "--windows 4 is not possible: the model has 3 layers, so windows have 1 to 3 layers",
     ),
     "too few to probe": (
         ["--limit", "40"],

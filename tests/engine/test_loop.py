@@ -325,3 +325,14 @@ def test_what_failed_is_tried_again_by_a_new_command_but_not_by_another_worker(
     assert str(Failure(**reply["failure"])) == "one failed: it was bad; wait"
     assert run(store, one)[0] == Outcome(1)
     assert read_failure(store, one) is None
+
+
+def test_what_leads_to_the_first_answer_comes_before_longer_jobs(store: Store) -> None:
+    training, long = job("training"), job("long", cost=9)
+    states = job("states", training)
+    answer, other = job("answer", states), job("other", training, cost=5)
+    executor = Pretending(store)
+    everything = [long, other, training, states, answer]
+    executor.execute(everything, Progress(), first=[answer.artefact])
+    order = ["training", "states", "answer", "long", "other"]
+    assert executor.bundles == [[title] for title in order]

@@ -15,12 +15,13 @@ import pytest
 import torch
 from benchmarks.swapping_memory import make_models, measure
 
+from memloc.analysis.windows import all_windows
 from memloc.errors import ModelError, StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import swapping_bytes
 from memloc.models.on_demand import ALIGNMENT, LayersOnDemand
 from memloc.techniques import make
-from memloc.techniques.swapping import swap_all_windows
+from memloc.techniques.swapping import swap_windows
 from tests.tiny_models import ARCHITECTURES, each, encoded, tiny_context, tiny_model, two_blocks
 
 
@@ -42,9 +43,9 @@ def test_swapping_predicts_the_same_with_layers_in_a_file(
     architecture: str, texts: list[str], tmp_path: Path
 ) -> None:
     memorised, original = two_blocks(architecture, 4)
-    expected = swap_all_windows(memorised, original, encoded(texts))
+    expected = swap_windows(memorised, original, encoded(texts), all_windows(memorised.n_layers))
     layers = LayersOnDemand(original, tmp_path)
-    found = swap_all_windows(memorised, original, encoded(texts))
+    found = swap_windows(memorised, original, encoded(texts), all_windows(memorised.n_layers))
     assert np.array_equal(found.predicted, expected.predicted)
     assert len({tuple(row) for row in expected.predicted}) > 2
     # All parts of a batch go through a layer before the next is read.

@@ -12,10 +12,11 @@ import pytest
 import torch
 from torch import nn
 
+from memloc.analysis.windows import all_windows
 from memloc.config import Unit
 from memloc.models.blocks import BlockModel, mixed_block, mixed_stack, unit_problem
 from memloc.models.on_demand import LayersOnDemand
-from memloc.techniques.swapping import swap_all_windows
+from memloc.techniques.swapping import swap_windows
 from tests.oracles import swapping as oracle
 from tests.tiny_models import ARCHITECTURES, each, encoded, prefix_of, two_blocks
 
@@ -83,9 +84,13 @@ def test_parts_of_layers_in_a_file_predict_the_same(
     architecture: str, unit: Unit, texts: list[str], tmp_path: Path
 ) -> None:
     memorised, original = two_blocks(architecture)
-    expected = swap_all_windows(memorised, original, encoded(texts), unit=unit)
+    expected = swap_windows(
+        memorised, original, encoded(texts), all_windows(memorised.n_layers), unit=unit
+    )
     layers = LayersOnDemand(original, tmp_path)
-    found = swap_all_windows(memorised, original, encoded(texts), unit=unit)
+    found = swap_windows(
+        memorised, original, encoded(texts), all_windows(memorised.n_layers), unit=unit
+    )
     assert np.array_equal(found.predicted, expected.predicted)
     if memorised.can_resume:  # two layers are read by the check of the parts
         assert layers.reads == 3 * found.batches + 2

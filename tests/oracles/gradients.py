@@ -65,3 +65,23 @@ def weights_plainly(
     if divide:
         values = [value / other for value, other in zip(values, norms(*frozen), strict=True)]
     return [value / sum(values) for value in values]
+
+
+def example_norms_plainly(
+    model: Any,
+    prefix: str,
+    tokenizer: Any,
+    texts: list[str],
+    labels: list[int],
+    norm: str,
+    minus: dict[str, Any] | None = None,
+    objective: str = "nll",
+) -> list[list[float]]:
+    """Per example and layer, the norm of its own gradient, less a fixed one: a pass each."""
+    found = []
+    for text, label in zip(texts, labels, strict=True):
+        own = mean_gradient_plainly(model, prefix, tokenizer, [text], [label], objective)
+        if minus is not None:
+            own = {name: value - minus[name] for name, value in own.items()}
+        found.append(layer_norms_plainly(own, prefix, norm))
+    return found

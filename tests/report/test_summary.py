@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from memloc.analysis.correlation import interval_of_share
 from memloc.analysis.windows import (
     all_windows,
     centre_range,
@@ -17,7 +19,7 @@ from memloc.analysis.windows import (
     window_tables,
 )
 from memloc.report.terminal import heat_map, profiles
-from memloc.results.narrative import caveats
+from memloc.results.narrative import caveats, facts, interpret
 from memloc.results.summary import sample_examples, summarise_techniques
 
 
@@ -123,8 +125,8 @@ def printed(what: Any, colour: bool = False) -> list[str]:
 @pytest.mark.parametrize("n", [6, 24])
 def test_the_heat_map_fits_80_columns_at_any_depth(n: int) -> None:
     matrix = [[(size + layer) / (2 * n) for layer in range(n)] for size in range(n)]
-    printed(heat_map(matrix), colour=True)
-    lines = printed(heat_map(matrix))
+    printed(heat_map(matrix, range(1, n + 1)), colour=True)
+    lines = printed(heat_map(matrix, range(1, n + 1)))
     assert max(map(len, lines)) <= 78  # it is indented by two
     cells = -(-n // -(-n // 14))
     above = next(i for i, line in enumerate(lines) if line.startswith("layer"))
@@ -142,12 +144,66 @@ def test_the_heat_map_fits_80_columns_at_any_depth(n: int) -> None:
 def test_nothing_is_said_of_window_sizes_that_were_not_tried() -> None:
     table = windows(6, lambda w: w.size / 6)
     only_two = methods(table[table["size"].isin([2, 6])])["swapping"]
-    assert only_two["smallest_window"] is None
+    assert only_two["sizes_tried"] == [2, 6]
+    assert only_two["smallest_window"]["at_least"] == 3
+    assert facts({"techniques": {"swapping": only_two}}, "swapping")["smallest window for 95%"] == (
+        "layers 1-6 (at least 3 layers)"
+    )
     assert only_two["strongest_single_layer"] is None
     assert only_two["m_cog"] is not None
     up_to_two = methods(table[table["size"].isin([1, 2, 6])])["swapping"]
-    assert up_to_two["smallest_window"] is None
+    assert up_to_two["smallest_window"]["at_least"] == 3
+    np.testing.assert_allclose(up_to_two["undone_by_size_and_layer"][3], 4 / 6)
     assert up_to_two["strongest_single_layer"]["undoes"] == pytest.approx(1 / 6)
+
+
+def test_rows_between_sizes_that_were_tried_have_no_colour_in_the_heat_map() -> None:
+    matrix = [[size / 9] * 9 for size in range(1, 10)]
+    lines = printed(heat_map(matrix, [1, 3, 6, 9]), colour=True)
+    rows = {int(size): line for line in lines for size in re.findall(r"size +(\d+)", line)}
+    assert {size for size, line in rows.items() if "48;2" in line} == {1, 3, 6, 9}
+    assert any("between the sizes that were tried" in line for line in lines)
+
+
+def test_the_headline_says_which_sizes_were_tried() -> None:
+    table = windows(12, lambda w: float(w.size > 6))
+    some = methods(table[table["size"].isin([1, 4, 8, 12])])["swapping"]
+    summary = {"techniques": {"swapping": some}, "memorised_share": 1.0, "noisy_examples": 9}
+    words = interpret(summary)
+    assert words.startswith("Memorisation takes 5 to 8 neighbouring layers: swapping layers 1-8 ")
+    assert "and no window of 1 or 4 layers 95%" in words
+
+
+def test_the_clean_error_has_the_interval_of_its_examples() -> None:
+    table = windows(3, lambda w: 1.0).assign(clean_error=0.25)
+    layers = layer_weights("swapping", error_matrix(table))
+    examples = pd.DataFrame(
+        {
+            "technique": "swapping",
+            "example": [0],
+            "memorised": [True],
+            "smallest_window": pd.Series([1], dtype="Int64"),
+            "label": [1],
+        }
+    )
+    predictions = pd.DataFrame(
+        {
+            "technique": "swapping",
+            "first_layer": 1,
+            "last_layer": 3,
+            "example": range(9),
+            "predicted": 0,
+            "seed": 0,
+        }
+    )
+    tables = {
+        "windows": table,
+        "layers": layers,
+        "predictions": predictions,
+        "examples": examples.assign(seed=0),
+    }
+    found = summarise_techniques(tables)["swapping"]
+    assert found["clean_error_interval"] == pytest.approx(interval_of_share([1, 1, *[0] * 6]))
 
 
 def test_what_is_undone_is_measured_from_what_the_model_knew() -> None:

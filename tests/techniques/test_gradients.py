@@ -8,10 +8,15 @@ import pytest
 import torch
 
 from memloc.config import Unit, Windows
+from memloc.models.blocks import ParameterGroups
 from memloc.techniques.base import Context
-from memloc.techniques.gradients import Gradients, clean_sample
+from memloc.techniques.gradients import Gradients, Norm, clean_sample
 from memloc.training.loop import TrainingFailed
-from tests.oracles.gradients import layer_norms_plainly, mean_gradient_plainly, weights_plainly
+from tests.oracles.gradients import (
+    example_norms_plainly,
+    mean_gradient_plainly,
+    weights_plainly,
+)
 from tests.oracles.swapping import part_of_layer
 from tests.tiny_models import FIVE, each, prefix_of, tiny_context, tiny_tokenizer
 
@@ -83,22 +88,74 @@ def test_every_switch_does_what_it_says(
     )  # fmt: skip
 
 
-def test_each_noisy_example_gets_weights_of_its_own_when_asked() -> None:
-    context = make_context("llama")
-    technique = Gradients(per_example=True, divide_by_frozen=False, norm="L2")
+@pytest.mark.parametrize("norm", ["L1", "L2"])
+@pytest.mark.parametrize("subtract", [True, False])
+@pytest.mark.parametrize("architecture", each(*FIVE, "gpt2", "modernbert"))
+def test_each_noisy_example_gets_weights_of_its_own_when_asked(
+    architecture: str, subtract: bool, norm: Norm
+) -> None:
+    context = make_context(architecture)
+    technique = Gradients(
+        per_example=True, divide_by_frozen=False, norm=norm, subtract_clean=subtract
+    )
     table = technique.localise(context)["example_gradients"]
     noisy = context.examples[context.examples["noisy"]]
     assert sorted(set(table["example"])) == noisy["example"].tolist()
-    clean = plain_gradients(context, "near_ceiling")[1]
+    weights = table.pivot(index="example", columns="layer", values="weight").to_numpy()
+    norms = plain_example_norms(context, norm, subtract)
+    np.testing.assert_allclose(weights, norms / norms.sum(axis=1, keepdims=True), rtol=1e-4)
+    # One pass per batch, and one of a single example as a self-test.
+    assert context.costs["block_passes"] == 3 * 4
+
+
+def plain_example_norms(context: Context, norm: Norm, subtract: bool) -> np.ndarray:
+    noisy = context.examples[context.examples["noisy"]]
     model = context.model("near_ceiling")
-    for row in noisy.head(4).itertuples():
-        own = mean_gradient_plainly(
-            model.model, prefix_of(model), tiny_tokenizer(), [row.text], [row.label]
+    clean = plain_gradients(context, "near_ceiling")[1]
+    texts, labels = noisy["text"].tolist(), noisy["label"].tolist()
+    return np.array(
+        example_norms_plainly(
+            model.model, prefix_of(model), tiny_tokenizer(), texts, labels, norm,
+            clean if subtract else None,
         )
-        difference = {name: value - clean[name] for name, value in own.items()}
-        norms = np.array(layer_norms_plainly(difference, prefix_of(model), "L2"))
-        found = table[table["example"] == row.example].sort_values("layer")["weight"]
-        np.testing.assert_allclose(found, norms / norms.sum(), rtol=1e-4)
+    )  # fmt: skip
+
+
+class Scaled(torch.nn.Linear):
+    """A linear layer of another kind."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+@pytest.mark.parametrize("kind", ["unknown", "shared", "mixing", "unused"])
+def test_modules_of_an_unknown_kind_or_use_give_the_same_norms(kind: str) -> None:
+    context = make_context("bert")
+    model = context.model("near_ceiling")
+    block: Any = model.block(2)
+    if kind == "unknown":
+        block.intermediate.dense.__class__ = Scaled
+    elif kind == "shared":
+        block.attention.self.query = block.attention.self.key
+        model.groups = ParameterGroups(**{**vars(model.groups), "blocks": tuple(
+            tuple(n for n in names if "1.attention.self.key" not in n)
+            for names in model.groups.blocks
+        )})  # fmt: skip
+    elif kind == "mixing":  # one row per example, but of another one
+        plain = block.intermediate.forward
+        block.intermediate.forward = lambda x: plain(x.flip(0)).flip(0)
+    else:
+        block.register_module("spare", torch.nn.Linear(2, 2))
+        extra = tuple(f"bert.encoder.layer.1.spare.{name}" for name in ("weight", "bias"))
+        blocks = list(model.groups.blocks)
+        blocks[1] += extra
+        model.groups = ParameterGroups(**{**vars(model.groups), "blocks": tuple(blocks)})
+    technique = Gradients(per_example=True, divide_by_frozen=False)
+    table = technique.localise(context)["example_gradients"]
+    weights = table.pivot(index="example", columns="layer", values="weight").to_numpy()
+    norms = plain_example_norms(context, "L1", subtract=True)
+    np.testing.assert_allclose(weights, norms / norms.sum(axis=1, keepdims=True), rtol=1e-4)
+    assert (context.costs["block_passes"] > 3 * 4) == (kind != "unused")
 
 
 def test_norms_are_kept_progress_ends_at_one_and_models_are_left_as_they_were() -> None:

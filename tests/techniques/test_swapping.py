@@ -16,7 +16,7 @@ from memloc.models.mixing import Mixtures, predict_mixtures
 from memloc.techniques.base import Context, TechniqueFailed
 from memloc.techniques.patching import Patching
 from memloc.techniques.shapley import Shapley
-from memloc.techniques.swapping import Swapping, swap_all_windows
+from memloc.techniques.swapping import Swapping, swap_windows
 from tests.conftest import make_texts
 from tests.oracles.patching import patched_prediction
 from tests.oracles.swapping import mixed_state_dict, swap_all_windows_plainly, swap_plainly
@@ -43,7 +43,7 @@ def expected_block_passes(n_layers: int) -> int:
 
 def swap(architecture: str, layers: int, texts: list[str], **changes: Any) -> tuple[Any, Mixtures]:
     models = two_blocks(architecture, layers, **changes)
-    return models, swap_all_windows(*models, encoded(texts))
+    return models, swap_windows(*models, encoded(texts), all_windows(models[0].n_layers))
 
 
 def assert_plain(models: Any, found: Mixtures, texts: list[Any]) -> None:
@@ -97,7 +97,7 @@ def test_tables_say_what_the_windows_predict() -> None:
     context = tiny_context("bert", 3)
     result = Swapping().localise(context)
     own, other = context.model("memorised"), context.model("original")
-    found = swap_all_windows(own, other, context.encoded).predicted
+    found = swap_windows(own, other, context.encoded, all_windows(own.n_layers)).predicted
     label, noisy, examples = context.columns("label", "noisy", "example")
     for row, predicted in zip(result["windows"].itertuples(), found[1:], strict=True):
         wrong = predicted != label
@@ -112,7 +112,9 @@ def test_tables_say_what_the_windows_predict() -> None:
 def test_in_bfloat16_windows_predict_like_plain_models_in_bfloat16(architecture: str) -> None:
     texts = make_texts(8)
     models = two_blocks(architecture)
-    found = swap_all_windows(*models, encoded(texts), "bfloat16").predicted
+    found = swap_windows(
+        *models, encoded(texts), all_windows(models[0].n_layers), "bfloat16"
+    ).predicted
     windows = [(0, 0), *map(tuple, all_windows(3))]
     own, other = (model.model for model in models)
     expected = swap_plainly(
@@ -165,7 +167,7 @@ def test_mixtures_of_one_example_that_are_too_many_are_divided(
 ) -> None:
     context = tiny_context("gpt_neox", 4, n=8)
     own, other = context.model("memorised"), context.model("original")
-    whole = swap_all_windows(own, other, context.encoded)
+    whole = swap_windows(own, other, context.encoded, all_windows(own.n_layers))
     held: list[int] = []
     advance = mixing._Lockstep._advance
 
@@ -175,7 +177,7 @@ def test_mixtures_of_one_example_that_are_too_many_are_divided(
 
     monkeypatch.setattr(mixing._Lockstep, "_advance", watch)
     monkeypatch.setattr(mixing, "STATE_BYTES", limit)
-    divided = swap_all_windows(own, other, context.encoded)
+    divided = swap_windows(own, other, context.encoded, all_windows(own.n_layers))
     assert np.array_equal(divided.predicted, whole.predicted)
     one_mixture = 2 * int(context.encoded.lengths.max()) * 32 * 4
     assert max(held) <= max(limit, one_mixture) + one_mixture

@@ -4,7 +4,9 @@
     weight[layer]  = mean over sizes of E[size, layer]
     M-CoG          = Σ i·w_i / Σ w_i
 
-Errors are normalised so that modifying all L layers is 1.0.
+Errors are normalised so that modifying all L layers is 1.0. Sizes that were not tried are
+interpolated: E lies on straight lines between the sizes that were, and on one from 0 (nothing is
+modified) to the smallest of them.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ import pandas as pd
 from scipy.special import stdtrit
 
 from memloc.analysis.correlation import COVERED, SEED, Interval, interval_of
+from memloc.config import WindowSizes
 from memloc.errors import ConfigError
 
 ENOUGH = 0.2
 """Share of the flipped labels in the layers from which on it makes sense to ask in which."""
 FEWEST_SEEDS = 3
 """Seeds from which on they alone give an interval."""
+SHALLOW = 8
+"""Up to so many layers, all windows are tried unless sizes are chosen: they are few."""
 
 
 class Window(NamedTuple):
@@ -54,21 +59,32 @@ def all_windows(n_layers: int) -> tuple[Window, ...]:
     )
 
 
-def chosen_windows(n_layers: int, sizes: Sequence[int] | None) -> tuple[Window, ...]:
-    """The windows of the given sizes, and the full one, to which errors are relative.
+def chosen_sizes(n_layers: int, sizes: WindowSizes) -> tuple[int, ...]:
+    """The sizes of the windows to try; the full one, to which errors are relative, is always there.
+
+    `auto` is 1, L/3, 2L/3 and L in models with more than `SHALLOW` layers, else all.
 
     Raises:
         ConfigError: If a model of that depth has no such windows.
     """
-    for size in sizes or ():
-        if not 1 <= size <= n_layers:
+    if sizes == "all" or (sizes == "auto" and n_layers <= SHALLOW):
+        return tuple(range(1, n_layers + 1))
+    if sizes == "auto":
+        return 1, round(n_layers / 3), round(2 * n_layers / 3), n_layers
+    for size in sizes:
+        if not 1 <= int(size) <= n_layers:
             raise ConfigError(
                 f"the model has {n_layers} layers, so windows have 1 to {n_layers} layers",
                 setting="windows.sizes",
                 value=size,
             )
-    windows = all_windows(n_layers)
-    return windows if sizes is None else tuple(w for w in windows if w.size in {*sizes, n_layers})
+    return tuple(sorted({*map(int, sizes), n_layers}))
+
+
+def chosen_windows(n_layers: int, sizes: WindowSizes) -> tuple[Window, ...]:
+    """All windows of the chosen sizes: see `chosen_sizes`."""
+    chosen = chosen_sizes(n_layers, sizes)
+    return tuple(window for window in all_windows(n_layers) if window.size in chosen)
 
 
 def window_tables(
@@ -80,7 +96,8 @@ def window_tables(
 ) -> dict[str, pd.DataFrame]:
     """The tables layers, windows, predictions and examples of a technique that changes windows.
 
-    An example that was never memorised, or that no window undoes, has no smallest window.
+    An example that was never memorised, or that no window undoes, has no smallest window. Between
+    `at_least` and its size are sizes that were not tried.
 
     Args:
         technique: Its name.
@@ -91,13 +108,14 @@ def window_tables(
     """
     ids, labels, noisy = (examples[c].to_numpy() for c in ("example", "label", "noisy"))
     first, last = np.array(windows).T
+    sizes = last - first + 1
     wrong = predicted != labels
     errors = pd.DataFrame(
         {
             "technique": technique,
             "first_layer": first,
             "last_layer": last,
-            "size": last - first + 1,
+            "size": sizes,
             "noisy_error": wrong[:, noisy].mean(axis=1),
             "clean_error": wrong[:, ~noisy].mean(axis=1) if (~noisy).any() else np.nan,
         }
@@ -114,6 +132,8 @@ def window_tables(
     memorised = (unmodified == labels)[noisy]
     undone = wrong[:, noisy].any(axis=0) & memorised
     smallest = wrong[:, noisy].argmax(axis=0)  # the first: then the lowest of its size
+    tried = np.unique(sizes)
+    size_before = np.concatenate([[0], tried])[np.searchsorted(tried, sizes)]
 
     def of_smallest(values: np.ndarray) -> pd.Series[int]:
         return pd.Series(values[smallest], dtype="Int64").where(undone)
@@ -123,7 +143,8 @@ def window_tables(
             "technique": technique,
             "example": ids[noisy],
             "memorised": memorised,
-            "smallest_window": of_smallest(last - first + 1),
+            "smallest_window": of_smallest(sizes),
+            "at_least": of_smallest(size_before + 1),
             "first_layer": of_smallest(first),
             "last_layer": of_smallest(last),
         }
@@ -193,14 +214,28 @@ def undone_matrix(windows: pd.DataFrame, memorised: float) -> np.ndarray:
 
 
 def layer_weights(technique: str, matrix: np.ndarray) -> pd.DataFrame:
-    """Weight per layer: the mean of its column of E."""
-    return layer_table(technique, mean_over_sizes(matrix))
+    """Weight per layer: the mean of its column of E, interpolated."""
+    return layer_table(technique, interpolated(matrix).mean(axis=0))
 
 
-def mean_over_sizes(matrix: np.ndarray) -> np.ndarray:
-    """Mean of each column of E over the sizes that there are."""
-    rows = matrix[np.isfinite(matrix).all(axis=1)]
-    return rows.mean(axis=0) if len(rows) else np.full(matrix.shape[1], np.nan)
+def sizes_tried(matrix: np.ndarray) -> np.ndarray:
+    """The sizes of which E is known for all layers."""
+    return np.flatnonzero(np.isfinite(matrix).all(axis=1)) + 1
+
+
+def interpolated(matrix: np.ndarray) -> np.ndarray:
+    """E with the rows of all sizes; NaN if no size was tried."""
+    tried = sizes_tried(matrix)
+    if not len(tried):
+        return np.full(matrix.shape, np.nan)
+    return np.asarray(_between(len(matrix), tried) @ matrix[tried - 1])
+
+
+def _between(n_layers: int, tried: np.ndarray) -> np.ndarray:
+    """[sizes, tried sizes]: what each size that was tried adds to E of every size."""
+    sizes, ends = np.arange(1, n_layers + 1), np.concatenate([[0], tried])
+    shares = [np.interp(sizes, ends, ends == size) for size in tried]
+    return np.array(shares).reshape(len(tried), n_layers).T
 
 
 def layer_table(
@@ -228,17 +263,18 @@ def centre_of_gravity(weights: np.ndarray) -> float | None:
 def centre_terms(windows: Sequence[Window]) -> tuple[np.ndarray, np.ndarray]:
     """What the error of each window adds to Σ i·w_i and to Σ w_i, apart from a common factor.
 
-    Sizes that miss a layer, because windows of it failed, are left out of the weights: 0.
+    Sizes that miss a layer, because windows of it failed, count as not tried: 0.
     """
     n_layers = max(window.last for window in windows)
     first, last = np.array(windows).T[..., None]
     layers = np.arange(1, n_layers + 1)
     inside = ((first <= layers) & (layers <= last)).astype(float)
-    sizes = (last - first)[:, 0]
-    for size in np.unique(sizes):
-        rows = sizes == size
-        times = inside[rows].sum(axis=0)
-        inside[rows] *= 1 / times if times.all() else 0.0
+    sizes = (last - first)[:, 0] + 1
+    times = {size: inside[sizes == size].sum(axis=0) for size in np.unique(sizes)}
+    tried = np.array([size for size, count in times.items() if count.all()])
+    counts = dict(zip(tried, _between(n_layers, tried).sum(axis=0), strict=True))
+    for size, count in times.items():
+        inside[sizes == size] *= counts[size] / count if size in counts else 0.0
     return inside @ layers, inside.sum(axis=1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,27 @@ PREPARE: dict[type[Any], Any] = {
 }
 
 
-def keep(findings: Findings, folder: Path) -> Result:
+First = Callable[[Result, Sequence[str]], None]
+"""Is told what the first technique found, and what is still being computed, in words."""
+
+
+def keep(findings: Findings, folder: Path, page_follows: bool = False) -> Result:
     """Summarise what was computed, and write it to a folder.
 
     What is about this call, not about the result, is only in the summary that is returned.
+
+    Args:
+        findings: What was computed.
+        folder: Where it goes.
+        page_follows: See `write_results`.
 
     Raises:
         StoreError: If the folder cannot be written.
     """
     summary = summarise(findings)
-    write_results(folder, findings.tables, summary, findings.settings, findings.artefacts)
+    write_results(
+        folder, findings.tables, summary, findings.settings, findings.artefacts, page_follows
+    )
     summary |= {"folder": str(folder), "jobs": findings.jobs, "seconds": findings.seconds}
     return Result(findings.tables, summary, findings.settings, folder)
 
@@ -46,6 +57,7 @@ def run(
     engine: Engine | None = None,
     progress: Progress | None = None,
     out: Path | None = None,
+    first: First | None = None,
 ) -> Result:
     """An experiment; whatever is already in the store is not computed again.
 
@@ -55,6 +67,8 @@ def run(
         progress: Where to show how far it is.
         out: Folder for the result and its own store; without it, results share the store in
             `engine.runs`.
+        first: Is told of the first technique as soon as it is done, if others are not. It may write
+            a page to the folder, and has to write it again at the end.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
@@ -67,9 +81,17 @@ def run(
     if out is not None:
         check_folder(out)
     store = Store((out or engine.runs) / "store")
+
+    def tell(findings: Findings) -> None:
+        assert first is not None
+        folder, summary = out or engine.runs / findings.name, summarise(findings)
+        first(Result(findings.tables, summary, findings.settings, folder), findings.pending)
+
     with one_thread():
-        findings = carry_out(PREPARE[type(settings)], settings, store, engine, progress)
-    return keep(findings, out or engine.runs / findings.name)
+        findings = carry_out(
+            PREPARE[type(settings)], settings, store, engine, progress, first and tell
+        )
+    return keep(findings, out or engine.runs / findings.name, page_follows=first is not None)
 
 
 def _has_windows(techniques: Iterable[str]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -146,8 +146,12 @@ class Result:
         write_results(place, dict(self.tables), self.summary, self.settings)
         return place
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, pending: Sequence[str] = ()) -> Path:
         """Write the interactive report, one HTML file that needs nothing else.
+
+        Args:
+            path: The file.
+            pending: What is still being computed. The page says so, and loads itself again.
 
         Raises:
             MemlocError: If it cannot be written.
@@ -157,7 +161,7 @@ class Result:
         self.check_models("a report")
         place = self.folder or Path("result")
         found = RunFolder(place, self.settings, self.summary, self.written, self.tables)
-        return write_report(found, Path(path))
+        return write_report(found, Path(path), pending=pending)
 
     def check_models(self, what: str) -> None:
         """Some things only exist of one model.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +19,7 @@ from memloc.cli.output import (
     print_json,
     report_failures,
     write_beside,
+    write_first,
 )
 from memloc.config import (
     Columns,
@@ -33,6 +35,9 @@ from memloc.config import (
     merge,
 )
 from memloc.errors import MemlocError
+
+if TYPE_CHECKING:
+    from memloc.api.result import Result
 
 KEPT = "finished jobs are kept, the same command goes on"
 _OF_FILES = ("task", "validation", *Columns.model_fields)
@@ -106,12 +111,23 @@ def _carry_out(
 ) -> None:
     """Compute, print what was found and where it is; exit code 2 if parts of it failed."""
     from memloc.api.experiments import run
+    from memloc.engine.progress import time_left
     from memloc.report import terminal
     from memloc.report.progress_view import make_progress
 
+    beside = make_console(stderr=True)
+    progress = make_progress(beside)
+
+    def first(found: Result, pending: Sequence[str]) -> None:
+        page = write_first(found, pending)
+        if not as_json:
+            left = time_left(progress.left())
+            terminal.show_first(found.summary, pending, left, str(page or ""), beside)
+
+    one_model = not isinstance(settings, ControlRun)
     with interruptible(KEPT):
-        result = run(settings, engine, make_progress(), out)
-        report = None if result.of_control else write_beside(result)
+        result = run(settings, engine, progress, out, first if one_model else None)
+        report = write_beside(result) if one_model else None
     if as_json:
         print_json({**result.summary, "report": report and str(report)})
     else:

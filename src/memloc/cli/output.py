@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -34,10 +34,10 @@ def report_failures(failures: list[str], code: int) -> None:
         raise typer.Exit(code)
 
 
-def make_console() -> Console:
-    """Standard output; 80 columns where the width is unknown."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=80)
+def make_console(stderr: bool = False) -> Console:
+    """Standard output, or standard error; 80 columns where the width is unknown."""
+    console = Console(highlight=False, stderr=stderr)
+    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=80)
 
 
 def print_json(value: Any) -> None:
@@ -103,11 +103,29 @@ def write_beside(result: Result) -> Path | None:
     # Whatever it is, hours of work must not end in an error because of a page.
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
+        with contextlib.suppress(OSError):
+            (folder / REPORT).unlink()  # it may be of a part of the results
         print(
             f"memloc: no report was written ({reason}); the results are complete, "
             f"`memloc report {folder}` tries again",
             file=sys.stderr,
         )
+        return None
+
+
+def write_first(result: Result, pending: Sequence[str]) -> Path | None:
+    """Write the report of a part of a run; None if it cannot be written, as the end will tell.
+
+    Nothing else goes to the folder, so no command takes it for a result. A folder that has one
+    keeps its page until the new one is complete.
+    """
+    folder = result.folder or Path()
+    if (folder / "summary.json").exists():
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return result.report(folder / REPORT, pending)
+    except Exception:
         return None
 
 

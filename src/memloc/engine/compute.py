@@ -103,7 +103,7 @@ class _Models:
     @cached_property
     def key(self) -> str:
         """The same for jobs that have the same context."""
-        names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes")
+        names = ("model", "models", "training", "seed", "settings", "unit", "window_sizes", "clean")
         needs = {r: need for r, need in self.job.needs.items() if not r.startswith("window:")}
         identity = {name: self.job.identity.get(name) for name in names}
         what = [str(self.store.root), needs, self.job.where, identity]
@@ -129,7 +129,9 @@ class _Models:
             seed=job.identity.get("seed", 0),
             training=Training(**job.identity["training"]),
             windows=Windows(
-                sizes=job.identity.get("window_sizes"), unit=job.identity.get("unit", "layer")
+                sizes=job.identity.get("window_sizes") or "all",
+                clean=job.identity.get("clean", "all"),
+                unit=job.identity.get("unit", "layer"),
             ),
             cache_memory=CACHE_MEMORY if memory is None else memory,
             cache_folder=_cache_folder(self.store),

@@ -9,7 +9,7 @@ wrong with the input and lists the jobs, an executor computes those that are not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from memloc.engine.job import Artefact, Failure, Job, JobFailed, write_task
 from memloc.engine.local import LocalExecutor, default_workers, pick_device
 from memloc.engine.loop import Executor, Outcome
 from memloc.engine.plan import Plan, Planner, model_job, pass_flops, plan_run, rough_lengths
-from memloc.engine.progress import Progress
+from memloc.engine.progress import OPEN, Progress, View
 from memloc.engine.store.store import Store, key_of
 from memloc.engine.views import run_status
 from memloc.models.names import ModelSource, resolve
@@ -53,6 +53,7 @@ from memloc.techniques import (
     possible_explanations,
     settings_of,
 )
+from memloc.text import counted, one_line
 
 
 class InputCache:
@@ -191,6 +192,7 @@ class Findings:
         techniques: The settings of each technique, as JSON data.
         failures: A sentence on everything that failed.
         unexplained: A sentence on every explanation that is not possible.
+        pending: What is still being computed, in words; empty when all is done.
         artefacts: What it was made from; None if nothing of it is in a store.
         jobs: How many were computed, and how many were in the store already.
         seconds: What it took.
@@ -205,6 +207,7 @@ class Findings:
     techniques: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     failures: Sequence[str] = ()
     unexplained: Sequence[str] = ()
+    pending: Sequence[str] = ()
     artefacts: list[Artefact] | None = None
     jobs: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
@@ -272,12 +275,67 @@ class Experiment:
         )
 
 
+class FirstAnswer(View):
+    """Hands over what the first technique found, as soon as that is there and others are not.
+
+    This is the first technique in the order in which they were chosen, of the first models; if it
+    fails, the next one. It runs beside the loop, which keeps the workers busy meanwhile.
+
+    Args:
+        experiment: Whose techniques they are.
+        store: Has their results.
+        tell: Is told once, or never if everything is there at the same time.
+    """
+
+    def __init__(
+        self, experiment: Experiment, store: Store, tell: Callable[[Findings], None]
+    ) -> None:
+        self.experiment, self.store, self.tell = experiment, store, tell
+        self.techniques = list(experiment.plan.cells[0].techniques.values())
+        self.told = False
+
+    def update(self, progress: Progress) -> None:
+        """Look whether it is there; an answer that cannot be given now does not end the work."""
+        states = [progress.states.get(job.artefact) for job in self.techniques]
+        known = next((state for state in states if state not in ("failed", "left_out")), None)
+        if self.told or known != "done" or not progress.working:
+            return
+        self.told = True
+        pending = self._pending(progress)
+        if not pending:
+            return
+        try:
+            found = self.experiment.collect(self.store, Outcome())
+            self.tell(replace(found, pending=pending))
+        except Exception as error:
+            reason = one_line(str(error)) or type(error).__name__
+            progress.note(f"the first answer cannot be shown yet: {reason}")
+
+    def _pending(self, progress: Progress) -> list[str]:
+        """Techniques and explanations by name, of so many models if of some they are done."""
+        plan = self.experiment.plan
+
+        def still_open(jobs: Iterable[Job]) -> int:
+            return sum(progress.states.get(job.artefact) in OPEN for job in jobs)
+
+        found = []
+        for name in dict.fromkeys(name for cell in plan.cells for name in cell.results):
+            jobs = [cell.results[name] for cell in plan.cells if name in cell.results]
+            left = still_open(jobs)
+            if left:
+                some = f" of {counted(left, 'more seed')}" if left < len(jobs) else ""
+                found.append(name.replace("_", " ") + some)
+        beside = {"checkpoints": plan.of_checkpoints, "generalisation": plan.splits}
+        return found + [what for what, jobs in beside.items() if still_open(jobs)]
+
+
 def carry_out(
     prepare: Callable[[Any, InputCache], Experiment],
     settings: Run | Localisation | ControlRun,
     store: Store,
     engine: Engine,
     progress: Progress,
+    first: Callable[[Findings], None] | None = None,
 ) -> Findings:
     """One experiment on this machine; whatever is already in the store is not computed again.
 
@@ -287,6 +345,7 @@ def carry_out(
         store: Where results go.
         engine: How jobs run.
         progress: Where to show how far it is.
+        first: Is told what there is as soon as the first technique is done; see `FirstAnswer`.
 
     Raises:
         MemlocError: If something the user gave cannot be used; nothing is lost then.
@@ -296,8 +355,10 @@ def carry_out(
     with LocalExecutor(store, engine.workers or default_workers(device)) as executor:
         experiment = prepare(settings, InputCache(executor, engine.where(device), progress))
         status = run_status(store, experiment.name, experiment.outline.kind)
-        with progress.also(*status):
-            outcome = executor.execute(experiment.jobs, progress)
+        early = [] if first is None else [FirstAnswer(experiment, store, first)]
+        leading = [job.artefact for view in early for job in view.techniques[:1]]
+        with progress.also(*status, *early):
+            outcome = executor.execute(experiment.jobs, progress, first=leading)
     findings = experiment.collect(store, outcome)
     reused = len(experiment.jobs) - outcome.computed - len(outcome.missing)
     counts = {"computed": outcome.computed, "reused": reused}

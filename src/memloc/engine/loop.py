@@ -14,7 +14,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -103,7 +103,13 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """Stop whatever still runs."""
         self.stop()
 
-    def execute(self, jobs: Sequence[Job], progress: Progress, again: bool = True) -> Outcome:
+    def execute(
+        self,
+        jobs: Sequence[Job],
+        progress: Progress,
+        again: bool = True,
+        first: Collection[Artefact] = (),
+    ) -> Outcome:
         """Compute all jobs that are not in the store yet.
 
         A job that fails takes with it only those that need its result; the others go on.
@@ -112,13 +118,14 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
             jobs: All of a plan; what they need is in the store or among them.
             progress: Is told everything.
             again: Whether what failed earlier is tried again.
+            first: What, with all that it needs, comes before everything else.
 
         Raises:
             CannotGoOn: If nothing could be stored any more.
         """
         if again:
             forget_failures(self.store, jobs)
-        return _Loop(self, jobs, progress).run()
+        return _Loop(self, jobs, progress, first).run()
 
     def connect(self, jobs: Sequence[Job]) -> None:
         """Reach whoever computes, if that can fail; nothing is shown before.
@@ -153,14 +160,20 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
 class _Loop:
     """Carries out jobs, in the order of what they need; see `Executor.execute`."""
 
-    def __init__(self, executor: Executor, jobs: Sequence[Job], progress: Progress) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        jobs: Sequence[Job],
+        progress: Progress,
+        first: Collection[Artefact] = (),
+    ) -> None:
         self.executor, self.store, self.progress = executor, executor.store, progress
         self.jobs = {job.artefact: job for job in jobs}
         self.dependants: defaultdict[Artefact, list[Artefact]] = defaultdict(list)
         for artefact, job in self.jobs.items():
             for need in job.needs.values():
                 self.dependants[need].append(artefact)
-        self.ready = Ready(jobs)
+        self.ready = Ready(jobs, leading_to(first, self.jobs))
         self.bundles = 0
         """Under way."""
         self.submitted: set[Artefact] = set()
@@ -357,23 +370,39 @@ class _Loop:
                 self.progress.wait(each)
 
 
+def leading_to(artefacts: Collection[Artefact], jobs: Mapping[Artefact, Job]) -> set[Artefact]:
+    """These artefacts and all that they need, as far as it is among the jobs."""
+    found: set[Artefact] = set()
+    todo = list(artefacts)
+    while todo:
+        artefact = todo.pop()
+        if artefact in jobs and artefact not in found:
+            found.add(artefact)
+            todo += jobs[artefact].needs.values()
+    return found
+
+
 class Ready:
     """Jobs that could run now: long ones first, so that all workers end at about the same time.
 
     Jobs of a group come one after the other, in the order of the plan; they count as their average.
+
+    Args:
+        jobs: All of a plan.
+        urgent: Those that come before all others, however long these are.
     """
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
+    def __init__(self, jobs: Iterable[Job], urgent: Collection[Artefact] = ()) -> None:
         groups: defaultdict[str, list[tuple[int, Job]]] = defaultdict(list)
         for number, job in enumerate(jobs):
             groups[job.group or job.key].append((number, job))
         self.place = {
-            job.artefact: (-average, group[0][0], number)
+            job.artefact: (job.artefact not in urgent, -average, group[0][0], number)
             for group in groups.values()
             for average in [sum(job.cost for _, job in group) / len(group)]
             for number, job in group
         }
-        self.heap: list[tuple[tuple[float, int, int], Job]] = []
+        self.heap: list[tuple[tuple[bool, float, int, int], Job]] = []
         self.cost = 0.0
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from memloc.config import Slurm
-from memloc.engine.job import Job, Tell, read_plan, write_plan
+from memloc.engine.job import Artefact, Job, Tell, read_plan, write_plan
 from memloc.engine.loop import CannotGoOn, Executor, Outcome
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
@@ -67,9 +67,15 @@ class SlurmExecutor(Executor):
         self.gone: list[Any] = []
         """Workers that Slurm did not know when it was last asked."""
 
-    def execute(self, jobs: Sequence[Job], progress: Progress, again: bool = True) -> Outcome:
+    def execute(
+        self,
+        jobs: Sequence[Job],
+        progress: Progress,
+        again: bool = True,
+        first: Collection[Artefact] = (),
+    ) -> Outcome:
         """See `Executor`; workers end when nothing is left to do."""
-        outcome = super().execute(jobs, progress, again)
+        outcome = super().execute(jobs, progress, again, first)
         self._wait_for_workers()
         self.stop()
         return outcome

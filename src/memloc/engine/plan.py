@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.windows import Window, chosen_windows
+from memloc.analysis.windows import Window, chosen_sizes, chosen_windows
 from memloc.config import (
     PAPER_SPLIT_RATE,
     Control,
@@ -290,7 +290,10 @@ class Planner:
             identity["unit"] = self.windows.unit
         whole = {**identity, **self.looks}
         if technique.uses_windows:
-            whole["window_sizes"] = self.windows.sizes and list(self.windows.sizes)
+            sizes = chosen_sizes(self.n_layers, self.windows.sizes)
+            whole["window_sizes"] = None if len(sizes) == self.n_layers else list(sizes)
+            if technique.uses_clean:
+                whole["clean"] = self.windows.clean
         cost = technique.cost(self.n_layers)
         if not technique.windowed:
             kind = "localise" if technique.kind == "technique" else "explain"

@@ -13,7 +13,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,10 @@ Check = Callable[[Grid], tuple[str, list[dict[str, Any]]]]
 
 
 def write_report(
-    source: Path | RunFolder, out: Path | None = None, check: Check | None = None
+    source: Path | RunFolder,
+    out: Path | None = None,
+    check: Check | None = None,
+    pending: Sequence[str] = (),
 ) -> Path:
     """Write the page of a result, or of a folder of results; returns where it is.
 
@@ -57,13 +60,14 @@ def write_report(
         source: A result of `memloc run` or `memloc localise`, its folder, or a folder of such.
         out: The file to write; by default `report.html` in the folder.
         check: Checks claims where there are several runs; without it, the page has none.
+        pending: What is still being computed. The page says so, and loads itself again.
 
     Raises:
         ResultsError: If there are no results, if a file is damaged, or if the page cannot be
             written.
     """
     place = out or (source.path if isinstance(source, RunFolder) else source) / REPORT
-    text = render(page_data(source, check=check))
+    text = render(page_data(source, check=check, pending=pending))
     try:
         write_whole(place, text)
     except OSError as error:
@@ -74,7 +78,10 @@ def write_report(
 
 
 def page_data(
-    source: Path | RunFolder, largest: int = LARGEST, check: Check | None = None
+    source: Path | RunFolder,
+    largest: int = LARGEST,
+    check: Check | None = None,
+    pending: Sequence[str] = (),
 ) -> dict[str, Any]:
     """All data of the page, as JSON data; with as many single examples as fit.
 
@@ -82,6 +89,7 @@ def page_data(
         source: As of `write_report`.
         largest: Bytes of JSON.
         check: As of `write_report`.
+        pending: As of `write_report`.
 
     Raises:
         ResultsError: If there are no results, or if a file is damaged.
@@ -104,6 +112,7 @@ def page_data(
         "colours": json_ready({name: look.colour for name, look in looks.items()}),
         "runs": runs,
         "grid": grid,
+        "pending": list(pending),
     }
 
 
@@ -161,7 +170,8 @@ def title(data: dict[str, Any]) -> str:
     if data["several"]:
         return f"memloc: {len(data['runs'])} results in {data['folder']}"
     run = data["runs"][0]
-    return f"memloc: {run['model']} on {run['task']}" if run["task"] else f"memloc: {run['model']}"
+    words = f"memloc: {run['model']} on {run['task']}" if run["task"] else f"memloc: {run['model']}"
+    return f"{words} (still computing)" if data["pending"] else words
 
 
 def policy(script: str, style: str) -> str:

@@ -200,6 +200,7 @@ def _map(name: str, found: dict[str, Any], tables: Tables) -> dict[str, Any]:
         "technique": name,
         "about": None if technique is None else technique.about(),
         "matrix": found["undone_by_size_and_layer"],
+        "tried": found["sizes_tried"],
         "undone": found["undone"],
         "own_error": found["full_error"] - found["undone"],
         "own_clean_error": clean,
@@ -454,8 +455,9 @@ def _localisation(summary: dict[str, Any]) -> list[tuple[str, str | None, str]]:
         "can lie: windows of many layers contain every layer.",
         "strongest single layer": f"What {does} this layer alone undoes, of all that {does} every "
         "layer undoes.",
-        "smallest window for 95%": "The fewest adjacent layers that undo nearly all that "
-        f"{does} every layer undoes.",
+        "smallest window for 95%": "The fewest adjacent layers of those tried that undo nearly "
+        f"all that {does} every layer undoes. If smaller sizes were not tried, beside it is how "
+        "few it could be.",
         "examples one layer undoes": "Share of the memorised examples that a single layer undoes.",
         "undone by all layers": f"Share of the {noisy_labels(summary)} that {does} every layer "
         "undoes; other shares are relative to it.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,26 +127,64 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
         console.print(indented(profiles(techniques)))
         words = "range: where M-CoG can lie, as large windows contain every layer"
         console.print(f"  {words}", style="dim", highlight=False)
-    windowed = {n: r for n, r in techniques.items() if undone_by_all(r)}
-    for name, result in windowed.items():
-        what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
-        console.print(section(f"{what}: % of memorisation undone, by window size and layer"))
-        console.print(indented(heat_map(result["undone_by_size_and_layer"])))
-        whole = f"100% = {undone_by_all(result):.0%} of the {noisy_labels(summary)}"
-        console.print(f"  {whole}, which all layers undo", style="dim", highlight=False)
+    windowed = [name for name, result in techniques.items() if undone_by_all(result)]
+    for name in windowed:
+        _show_windows(name, summary, console)
     if windowed:
         console.print(indented(_facts(windowed, summary), top=1))
     show_explanation(summary, console)
     show_over_time(summary, console)
     show_generalisation(summary, console)
     if summary["sample_examples"]:
-        console.print(section("Which examples? Some, with the smallest window that undoes each"))
+        console.print(
+            section("Which examples? Some, with the smallest window tried that undoes each")
+        )
         for example in summary["sample_examples"]:
             console.print(_example_line(example))
     console.print()
     over_time = (summary.get("over_time") or {}).get("words", [])
     found = (summary["agreement"]["words"], *summary["explanation"]["words"], *over_time)
     _show_conclusion(summary, (*summary["findings"], *found), console)
+
+
+def _show_windows(name: str, summary: dict[str, Any], console: Console) -> None:
+    """The heat map of a technique that changes windows."""
+    result = summary["techniques"][name]
+    what = ", ".join(filter(None, (name.capitalize(), part_of(result))))
+    console.print(section(f"{what}: % of memorisation undone, by window size and layer"))
+    console.print(indented(heat_map(result["undone_by_size_and_layer"], result["sizes_tried"])))
+    whole = f"100% = {undone_by_all(result):.0%} of the {noisy_labels(summary)}"
+    console.print(f"  {whole}, which all layers undo", style="dim", highlight=False)
+
+
+def show_first(
+    summary: dict[str, Any], pending: Sequence[str], left: str, page: str, console: Console
+) -> None:
+    """Print what the first technique found, while the others are computed.
+
+    Args:
+        summary: Of what is there.
+        pending: What is not.
+        left: How long that takes, in words.
+        page: Where the page is; empty if there is none.
+        console: Where to print.
+    """
+    name, result = next(iter(summary["techniques"].items()))
+    if undone_by_all(result):
+        _show_windows(name, summary, console)
+    elif result["m_cog"] is not None:
+        console.print(section("Where? Layer weights by technique"))
+        console.print(indented(profiles({name: result})))
+    else:
+        console.print()
+        console.print(f"{name.capitalize()} found no layer that matters.", highlight=False)
+    console.print()
+    words = f"This is the first answer. Still to come: {', '.join(pending)}; {left}."
+    console.print(Text(words, style="bold"))
+    if page:
+        console.print(f"Report so far: {page}", soft_wrap=True, markup=False, highlight=False)
+        console.print("  it updates itself in the browser when the run ends", style="dim")
+    console.print()
 
 
 def _show_conclusion(summary: dict[str, Any], sentences: Iterable[str], console: Console) -> None:
@@ -198,11 +236,11 @@ def _facts(windowed: Iterable[str], summary: dict[str, Any]) -> Table:
     return columns(("", *windowed), rows)
 
 
-def heat_map(matrix: list[list[float | None]]) -> Table:
+def heat_map(matrix: list[list[float | None]], tried: Collection[int]) -> Table:
     """E as a grid: window size downwards, layer to the right, in per cent.
 
-    Sizes that were not looked at are left out. In deep models adjacent layers and sizes are put
-    together, so that a cell is a mean over a few of both.
+    Sizes that were not tried, whose values are interpolated, have no colour. In deep models
+    adjacent layers and sizes are put together, so that a cell is a mean over a few of both.
     """
     step = -(-len(matrix) // MOST_CELLS)
     cells = pd.DataFrame(matrix, dtype=float)
@@ -215,13 +253,19 @@ def heat_map(matrix: list[list[float | None]]) -> Table:
     table.add_row(Text("layer   ", "dim"), *(f"{layer:>4} " for layer in numbers))
     cells.index = pd.Index(numbers)
     for size, row in cells.dropna(how="all")[::-1].iterrows():
-        table.add_row(Text(f"size {size:>2} ", "dim"), *map(_cell, row))
+        known = any(number in tried for number in range(int(str(size)), int(str(size)) + step))
+        table.add_row(Text(f"size {size:>2} ", "dim"), *(_cell(value, known) for value in row))
+    if len(tried) < len(matrix):
+        table.caption = "without colour: between the sizes that were tried"
+        table.caption_style, table.caption_justify = "dim", "left"
     return table
 
 
-def _cell(value: float) -> Text:
+def _cell(value: float, known: bool) -> Text:
     if np.isnan(value):
         return Text("   · ", "dim")
+    if not known:
+        return Text(f"{value * 100:>4.0f} ", "dim")
     step = round(min(1.0, max(0.0, value)) * (len(RAMP) - 1))
     ink = "#ffffff" if step < 4 else "#000000"
     return Text(f"{value * 100:>4.0f} ", f"{ink} on {RAMP[step]}")

@@ -294,6 +294,7 @@ def write_results(
     summary: dict[str, Any],
     settings: dict[str, Any],
     artefacts: Sequence[tuple[str, str]] | None = None,
+    page_follows: bool = False,
 ) -> None:
     """Write the tables, `summary.json` and `settings.json`; old files stay if anything fails.
 
@@ -305,6 +306,8 @@ def write_results(
         summary: What was found.
         settings: What was asked for.
         artefacts: What the result was made from (kinds and keys), if it is in a store.
+        page_follows: Whether the caller writes the report next. It is not removed then, as a
+            browser that shows it could not load it again.
 
     Raises:
         StoreError: If the folder cannot be written.
@@ -329,7 +332,8 @@ def write_results(
             (folder / f"{name}.parquet").unlink(missing_ok=True)
         if artefacts is None:
             (folder / ARTEFACTS).unlink(missing_ok=True)
-        (folder / REPORT).unlink(missing_ok=True)
+        if not page_follows:
+            (folder / REPORT).unlink(missing_ok=True)
     except OSError as error:
         raise StoreError(
             f"cannot write results to {str(folder)!r}: {error.strerror or error}; "

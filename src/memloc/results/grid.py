@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.analysis.generalisation import GUESSES
-from memloc.analysis.windows import centre_of_gravity
+from memloc.analysis.windows import centre_of_gravity, sizes_tried
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.folders import (
     ResultsError,
@@ -247,14 +247,15 @@ class Grid:
             for technique, result in run.summary["techniques"].items():
                 if "full_error" in result:
                     matrix = np.array(result.get("error_by_size_and_layer") or [[None]], float)
-                    enough = np.flatnonzero(matrix.max(axis=1) >= NEARLY_ALL)
-                    known = len(enough) and np.isfinite(matrix).all()
+                    tried = {*result.get("sizes_tried", sizes_tried(matrix))}
+                    enough = np.flatnonzero(matrix.max(axis=1) >= NEARLY_ALL)[:1] + 1
+                    known = len(enough) and tried >= {*range(1, enough[0] + 1)}
                     rows.append(
                         {
                             **dict(zip(IDENTITY, (index, task, model, run.n_layers), strict=True)),
                             "technique": technique,
-                            "single_layer": matrix[0].max(),
-                            "layers_to_revert": enough[0] + 1 if known else math.nan,
+                            "single_layer": matrix[0].max() if 1 in tried else math.nan,
+                            "layers_to_revert": enough[0] if known else math.nan,
                             "clean_error": result.get("clean_error"),
                         }
                     )

@@ -14,7 +14,7 @@ from memloc.analysis.windows import ENOUGH, FEWEST_SEEDS, lost
 from memloc.config import PARTS
 from memloc.tables import CUT, MEMORISED, NEARLY_ALL
 from memloc.techniques import installed
-from memloc.text import listed, percent
+from memloc.text import counted, listed, percent
 
 LEARNED = 0.9
 """Training accuracy from which on the model of the original labels has learned them."""
@@ -88,6 +88,11 @@ def layers_named(window: dict[str, Any]) -> str:
     return f"layer {first}" if first == last else f"layers {first}-{last}"
 
 
+def size_of(window: dict[str, Any]) -> int:
+    """How many layers it has."""
+    return int(window["last_layer"] - window["first_layer"] + 1)
+
+
 def possible(result: dict[str, Any]) -> str:
     """The range in which the centre of gravity can lie: `1–6`, or `2.54–4.46`."""
     ends = result.get("m_cog_range") or (1, result["layers"])
@@ -105,6 +110,9 @@ def facts(summary: dict[str, Any], name: str) -> dict[str, str | None]:
     by_all = clean_lost(summary, result, "full_clean_error")
     by_all = result.get("full_clean_error") if lost_labels is None else by_all
     beside = "" if by_all is None else f", by all layers {by_all:.0%}"
+    window = smallest and layers_named(smallest)
+    if smallest and smallest.get("at_least", size_of(smallest)) < size_of(smallest):
+        window = f"{window} (at least {counted(smallest['at_least'], 'layer')})"
 
     def with_full(share: float | None) -> str | None:
         return None if share is None else f"{share:.1%}{beside}"
@@ -112,7 +120,7 @@ def facts(summary: dict[str, Any], name: str) -> dict[str, str | None]:
     return {
         "centre of gravity": None if centre is None else f"{centre:.2f} of {possible(result)}",
         "strongest single layer": best and f"layer {best['layer']}: {of_all(best['undoes'])}",
-        "smallest window for 95%": smallest and layers_named(smallest),
+        "smallest window for 95%": window,
         "examples one layer undoes": percent(known.get("examples_undone_by_one_layer")),
         "undone by all layers": percent(undone_by_all(result)),
         "clean labels lost": with_full(lost_labels),
@@ -148,9 +156,15 @@ def _window_parts(does: str, result: dict[str, Any], of_what: str) -> list[str]:
     parts = []
     if smallest is not None:
         share, n = of_all(smallest["undoes"]), result["layers"]
-        size = smallest["last_layer"] - smallest["first_layer"] + 1
+        size = size_of(smallest)
         where = f"all {n} layers" if size == n > 1 else layers_named(smallest)
-        least = "" if size == 1 else f", and no smaller window {NEARLY_ALL:.0%}"
+        least = f", and no smaller window {NEARLY_ALL:.0%}" if size > 1 else ""
+        if smallest.get("at_least", size) < size:
+            sizes = [str(tried) for tried in result["sizes_tried"] if tried < size]
+            some = (
+                f"{listed(sizes, 'or')} {'layer' if sizes == ['1'] else 'layers'}" if sizes else ""
+            )
+            least = f", and no window of {some} {NEARLY_ALL:.0%}" if some else ""
         parts.append(f"{does} {where} undoes {share} {of_what}{least}")
     outside = [
         f"{layers_named(one)} {'undoes' if one['first_layer'] == one['last_layer'] else 'undo'} "
@@ -175,15 +189,19 @@ def _place(result: dict[str, Any]) -> str:
     It is spread if no layer undoes half of it alone, and the smallest window that undoes nearly all
     has more than half of the layers, or layers outside it undo half of it too. It sits in that
     window if it has at most half of the layers and those outside undo less than a tenth; mostly, if
-    they undo less than half.
+    they undo less than half. If sizes that would decide this were not tried, the sizes that it can
+    have are given instead.
     """
     best, smallest = result.get("strongest_single_layer"), result["smallest_window"]
-    size = smallest["last_layer"] - smallest["first_layer"] + 1
+    size = size_of(smallest)
+    least = smallest.get("at_least", size)
     outside = max((one["undoes"] for one in result.get("outside", [])), default=0.0)
     if 2 * size <= result["layers"] and outside < 0.5:
         return f"sits {'in' if outside < 0.1 else 'mostly in'} {layers_named(smallest)}"
     if best is not None and best["undoes"] >= 0.5:
         return f"leans on layer {best['layer']}"
+    if 2 * least <= result["layers"] < 2 * size:
+        return f"takes {least} to {size} neighbouring layers"
     return "is spread over the layers"
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 import memloc
 from memloc.analysis.control import score
-from memloc.analysis.correlation import compare_profiles
+from memloc.analysis.correlation import compare_profiles, interval_of_share
 from memloc.analysis.generalisation import validation_scores
 from memloc.analysis.over_time import movement
 from memloc.analysis.windows import (
@@ -21,8 +21,10 @@ from memloc.analysis.windows import (
     centre_range,
     error_matrix,
     full_error,
+    interpolated,
     interval_over_seeds,
     lost,
+    sizes_tried,
     undone_matrix,
 )
 from memloc.config import DEFAULT_TECHNIQUES
@@ -163,6 +165,7 @@ def summarise_techniques(
         examples = mine.get("examples", pd.DataFrame())
         if len(mine.get("windows", ())):
             result |= _summarise_windows(mine["windows"], examples)
+            result["clean_error_interval"] = _clean_interval(result["clean_error"], mine)
         result |= _own_summary(technique, tables)
         if "examples" in mine and "windows" in mine:
             single = result.get("strongest_single_layer") is not None
@@ -274,8 +277,9 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
     full = float(np.mean([full_error(rows) for rows in by_seed]))
     single = undone[0] if np.isfinite(undone[0]).all() else None
     return {
-        "error_by_size_and_layer": [numbers(row) for row in matrix],
-        "undone_by_size_and_layer": [numbers(row) for row in undone],
+        "sizes_tried": sizes_tried(matrix).tolist(),
+        "error_by_size_and_layer": [numbers(row) for row in interpolated(matrix)],
+        "undone_by_size_and_layer": [numbers(row) for row in interpolated(undone)],
         "full_error": full,
         "undone": float(lost(full, float(np.mean(known)))),
         "clean_error": number(windows["clean_error"].mean()),
@@ -285,6 +289,15 @@ def _summarise_windows(windows: pd.DataFrame, examples: pd.DataFrame) -> dict[st
         else {"layer": int(single.argmax()) + 1, "undoes": float(single.max())},
         **_smallest_window(windows, n_layers, float(np.mean(known))),
     }
+
+
+def _clean_interval(error: float | None, tables: dict[str, pd.DataFrame]) -> list[float] | None:
+    """Of the mean clean error, which was measured on some of the clean examples."""
+    if error is None or "predictions" not in tables:
+        return None
+    clean = {*tables["predictions"]["example"]} - {*tables["examples"]["example"]}
+    interval = interval_of_share([error] * len(clean))
+    return interval and list(interval)
 
 
 def _mean_matrix(matrices: list[np.ndarray]) -> np.ndarray:
@@ -304,17 +317,19 @@ def _undone_by_one_layer(examples: pd.DataFrame, single: bool) -> float | None:
 def _smallest_window(windows: pd.DataFrame, n_layers: int, memorised: float) -> dict[str, Any]:
     """The smallest window that undoes nearly all memorisation, and what the rest undoes.
 
-    Shares are of what all layers undo. It is None if some smaller size was not tried. What lies
-    outside are up to two windows, as far as they were tried.
+    Shares are of what all layers undo. The window is the smallest that was tried: one of `at_least`
+    layers could do as well, if its size is larger than that. What lies outside are up to two
+    windows, as far as they were tried.
     """
     errors = windows.groupby(["size", "first_layer", "last_layer"])["noisy_error"].mean()
     undone = pd.Series(lost(errors.to_numpy(), memorised), errors.index)
     full = float(undone[n_layers].iloc[0])
     shares = undone / full if full > 0 else undone[:0]
     enough = shares[shares >= NEARLY_ALL]
-    size = int(enough.index[0][0]) if len(enough) else 0
-    if not size or {*range(1, size)} - {*shares.index.get_level_values("size")}:
+    if not len(enough):
         return {"smallest_window": None, "outside": []}
+    size = int(enough.index[0][0])
+    smaller = [int(tried) for tried in shares.index.get_level_values("size") if tried < size]
 
     def of(first: int, last: int) -> dict[str, Any]:
         undoes = float(shares[last - first + 1, first, last])
@@ -323,7 +338,10 @@ def _smallest_window(windows: pd.DataFrame, n_layers: int, memorised: float) -> 
     first, last = map(int, enough[size].idxmax())
     outside = [(1, first - 1), (last + 1, n_layers)]
     tried = [w for w in outside if (w[1] - w[0] + 1, *w) in shares.index]
-    return {"smallest_window": of(first, last), "outside": [of(*window) for window in tried]}
+    return {
+        "smallest_window": {**of(first, last), "at_least": max(smaller, default=0) + 1},
+        "outside": [of(*window) for window in tried],
+    }
 
 
 def sample_examples(examples: pd.DataFrame, n: int = 4) -> list[dict[str, Any]]:

@@ -111,11 +111,15 @@ class Context:
 
     def noisy_examples(self) -> tuple[pd.DataFrame, Encoded]:
         """The noisy examples alone, with their token ids."""
+        return self.some_examples(self.examples["noisy"].to_numpy().nonzero()[0])
+
+    def some_examples(self, rows: np.ndarray) -> tuple[pd.DataFrame, Encoded]:
+        """Some of the examples, with their token ids."""
         from memloc.data.encode import Encoded
 
-        noisy = self.examples["noisy"].to_numpy()
-        rows = [self.encoded.rows[row] for row in noisy.nonzero()[0]]
-        return self.examples[noisy], Encoded(rows, self.encoded.pad_id)
+        return self.examples.iloc[rows], Encoded(
+            [self.encoded.rows[row] for row in rows], self.encoded.pad_id
+        )
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,8 @@ class Technique:
     """Settings that may differ between models whose results are compared: see `suited_to`."""
     uses_windows: ClassVar[bool] = False
     """Whether it changes windows of layers, so that their sizes matter."""
+    uses_clean: ClassVar[bool] = False
+    """Whether `Windows.clean` decides how many clean examples go through its windows."""
     uses_unit: ClassVar[bool] = False
     """Whether it can look at the attention or the MLP of layers alone."""
     windowed: ClassVar[bool] = False
@@ -251,7 +257,9 @@ class Technique:
         """Its settings, and those of the windows it changes, as JSON data."""
         found = self.config.model_dump(mode="json")
         if self.uses_windows:
-            found["window_sizes"] = windows.sizes and list(windows.sizes)
+            found["window_sizes"] = windows.model_dump(mode="json")["sizes"]
+        if self.uses_clean:
+            found["clean"] = windows.clean
         if self.uses_unit:
             found["unit"] = windows.unit
         return found
@@ -371,6 +379,15 @@ class Explanation(Technique):
         if there.examples is not None and "original_label" not in there.examples:
             return NO_OLD_CLASS
         return super().obstacle(there)
+
+
+def clean_sample(noisy: np.ndarray, seed: int) -> np.ndarray:
+    """As many clean examples as there are noisy ones, or all of them if there are fewer."""
+    import numpy as np
+
+    clean = np.flatnonzero(~noisy)
+    size = min(len(clean), int(noisy.sum()))
+    return np.sort(np.random.default_rng(seed).choice(clean, size, replace=False))
 
 
 def tidy(axes: Mapping[str, Iterable[Any]], **values: Any) -> pd.DataFrame:

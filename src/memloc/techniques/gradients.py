@@ -12,7 +12,8 @@ negative log-likelihood, or with ``gold_logit`` the negative logit of the label.
 
 A mean gradient needs no batch of one: losses are summed over batches and float32 sums build up in
 the parameters, so nothing is kept per example. With ``per_example``, each noisy example also gets
-weights of its own: its gradient takes the place of the mean over the noisy ones. With ``unit``, the
+weights of its own: its gradient takes the place of the mean over the noisy ones. Their norms come
+from one backward pass per batch too (`memloc.models.example_gradients`). With ``unit``, the
 parameters of a layer are those of its attention, or the rest of them.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -34,6 +36,7 @@ from memloc.techniques.base import (
     Tables,
     Technique,
     TechniqueFailed,
+    clean_sample,
     tidy,
 )
 
@@ -52,7 +55,9 @@ Norm = Literal["L1", "L2"]
 Gradient = list[dict[str, "Tensor"]]
 """Per layer, by parameter."""
 BATCH = 16
-"""Examples per backward pass; the sums do not depend on it. Larger batches were not faster."""
+"""Examples per backward pass, of similar lengths; the sums do not depend on it. Larger batches are
+not faster, nor are batches of exactly one length, most of which are smaller: nine tenths of the
+time goes into matrix products."""
 CHOICES = Table(
     "gradient_choices",
     "whether gradients find the hidden layers, for every post-processing",
@@ -151,6 +156,10 @@ class Gradients(Technique):
         config = self.config
         labels, wrong, ids = context.columns("label", "noisy", "example")
         noisy, clean = np.flatnonzero(wrong), clean_sample(wrong, context.seed)
+        if not len(clean):
+            raise TechniqueFailed(
+                "gradients need clean examples to compare with, and there are none"
+            )
         target = Target(
             context.encoded,
             torch.tensor(labels),
@@ -161,7 +170,7 @@ class Gradients(Technique):
         roles: tuple[Role, ...] = ("near_ceiling",)
         if config.divide_by_frozen:
             roles = ("frozen", "near_ceiling")
-        total = len(roles) * (len(noisy) + len(clean)) + config.per_example * 5 * len(noisy)
+        total = len(roles) * (len(noisy) + len(clean)) + config.per_example * len(noisy)
         done = 0
 
         def advance(examples: int) -> None:
@@ -177,7 +186,10 @@ class Gradients(Technique):
             for kind in get_args(Norm):
                 norms[role, kind, "clean"] = layer_norms(of_clean, kind)
                 norms[role, kind, "noisy"] = layer_norms(of_noisy, kind)
-                norms[role, kind, "difference"] = layer_norms(subtract(of_noisy, of_clean), kind)
+            subtract(of_noisy, of_clean)
+            for kind in get_args(Norm):
+                norms[role, kind, "difference"] = layer_norms(of_noisy, kind)
+            del of_noisy
         used = "difference" if config.subtract_clean else "noisy"
         found = norms["near_ceiling", config.norm, used]
         scale = norms["frozen", config.norm, used] if config.divide_by_frozen else np.ones(1)
@@ -187,18 +199,20 @@ class Gradients(Technique):
             "layers": layer_table(self.name, to_weights(found / scale)),
             "gradients": tidy(
                 {"technique": [self.name], "model": roles, **kinds, "layer": layers},
-                norm=list(norms.values()),
+                norm=[norms[role, kind, of] for role, kind, of in product(roles, *kinds.values())],
             )[list(self.tables[0].columns)],
         }
         if config.per_example:
-            weights = []
-            for row in noisy:
-                own = mean_gradient(context.model("near_ceiling"), target, np.array([row]))
-                own = subtract(own, of_clean) if config.subtract_clean else own
-                values = layer_norms(own, config.norm) / scale
-                # An example without a gradient has no weights.
-                weights.append(to_weights(values) if values.sum() > 0 else values * np.nan)
-                advance(5)
+            values = example_norms(
+                context.model("near_ceiling"),
+                target,
+                noisy,
+                config.norm,
+                of_clean if config.subtract_clean else None,
+                advance,
+            )
+            # An example without a gradient has no weights.
+            weights = [to_weights(own) if own.sum() > 0 else own * np.nan for own in values / scale]
             tables["example_gradients"] = tidy(
                 {"technique": [self.name], "example": ids[noisy], "layer": layers}, weight=weights
             )
@@ -219,31 +233,26 @@ class Target:
     """Batches sent through a block so far."""
 
     def total(self, model: BlockModel, rows: np.ndarray) -> Tensor:
-        """Sum over some examples.
-
-        Raises:
-            TrainingFailed: If it is not a number.
-        """
+        """Sum over some examples."""
         import torch
         from torch.nn.functional import cross_entropy
 
         from memloc.models.states import autocast
-        from memloc.training.loop import TrainingFailed
 
         self.block_passes += model.n_layers
         with autocast(model.device, self.dtype):
             logits = model.logits(self.encoded.batch(rows.tolist(), model.device)).float()
         labels = self.labels[torch.from_numpy(rows)].to(model.device)
         if self.objective == "gold_logit":
-            total = -logits.gather(1, labels[:, None]).sum()
-        else:
-            total = cross_entropy(logits, labels, reduction="sum")
-        if not torch.isfinite(total):
-            raise TrainingFailed(
-                f"the loss of the model is {float(total.detach())}, so it has no gradient; check "
-                "its weights, or leave out gradients"
-            )
-        return total
+            return -logits.gather(1, labels[:, None]).sum()
+        return cross_entropy(logits, labels, reduction="sum")
+
+    def batches(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Rows of similar lengths."""
+        import numpy as np
+
+        order = rows[np.argsort(self.encoded.lengths[rows], kind="stable")]
+        return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 
 
 def mean_gradient(
@@ -252,11 +261,15 @@ def mean_gradient(
     rows: np.ndarray,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Gradient:
-    """Gradient of the layers' parameters, averaged over examples; float32, without dropout."""
-    import numpy as np
+    """Gradient of the layers' parameters, averaged over examples; float32, without dropout.
+
+    Raises:
+        TrainingFailed: If what is differentiated is not a number.
+    """
     import torch
 
-    order = rows[np.argsort(target.encoded.lengths[rows], kind="stable")]
+    from memloc.training.loop import TrainingFailed
+
     parameters = dict(model.model.named_parameters())
     layers = [{name: parameters[name] for name in names} for names in model.groups.of(target.unit)]
     wanted = {name: p for layer in layers for name, p in layer.items()}
@@ -264,19 +277,28 @@ def mean_gradient(
     exact = all(p.dtype in (torch.float32, torch.float64) for p in wanted.values())
     sums: dict[str, Tensor] = {}
     closed = [name for name in parameters if name not in wanted]
+    total = torch.zeros((), device=model.device)
+    batches = target.batches(rows)
     with model.frozen(closed), model.mode(training=False):
         model.model.zero_grad()
         try:
-            for start in range(0, len(order), BATCH):
-                part = order[start : start + BATCH]
-                target.total(model, part).backward()
-                if not exact or start + BATCH >= len(order):
+            for number, part in enumerate(batches, start=1):
+                loss = target.total(model, part)
+                loss.backward()
+                total += loss.detach()
+                if not exact or number == len(batches):
                     for name, parameter in wanted.items():
                         taken = _take_gradient(parameter)
                         sums[name] = sums[name].add_(taken) if name in sums else taken
                 advance(len(part))
         finally:
             model.model.zero_grad()
+    # Asked once: a GPU has to be waited for.
+    if not torch.isfinite(total):
+        raise TrainingFailed(
+            f"the loss of the model is {float(total)}, so it has no gradient; check its weights, "
+            "or leave out gradients"
+        )
     return [{name: sums[name].div_(len(rows)) for name in layer} for layer in layers]
 
 
@@ -288,36 +310,79 @@ def _take_gradient(parameter: Parameter) -> Tensor:
     return torch.zeros_like(parameter).float() if gradient is None else gradient.float()
 
 
-def subtract(one: Gradient, other: Gradient) -> Gradient:
-    """Parameter by parameter."""
-    return [
-        {name: value - theirs[name] for name, value in mine.items()}
-        for mine, theirs in zip(one, other, strict=True)
-    ]
+def example_norms(
+    model: BlockModel,
+    target: Target,
+    rows: np.ndarray,
+    norm: Norm,
+    minus: Gradient | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> np.ndarray:
+    """Per example and layer, the norm of the gradient of the example alone, less a fixed one.
+
+    Modules of an unknown kind, or used in an unknown way, take one backward pass per example. So
+    does a model in which an example does not get the same norms both ways.
+    """
+    import numpy as np
+
+    from memloc.models.example_gradients import CannotFollow, example_sums
+
+    layers = model.groups.of(target.unit)
+    fixed = {name: value for layer in minus or [] for name, value in layer.items()}
+    power = 1 if norm == "L1" else 2
+    found = np.empty((len(rows), len(layers)))
+    place = {int(row): number for number, row in enumerate(rows)}
+
+    def alone(row: int) -> np.ndarray:
+        own = mean_gradient(model, target, np.array([row]))
+        if minus is not None:
+            subtract(own, minus)
+        return layer_norms(own, norm)
+
+    together, tested = True, False
+    for part in target.batches(rows):
+        norms = None
+        if together:
+            try:
+                with model.mode(training=False):
+                    sums = example_sums(
+                        model, layers, partial(target.total, model, part), len(part), power, fixed
+                    )
+                norms = sums.numpy() ** (1 / power)
+                if not tested:
+                    # Of the largest gradient: those of others may be little but rounding.
+                    most = int(norms.sum(axis=1).argmax())
+                    together = np.allclose(norms[most], alone(part[most]), rtol=0.01, atol=0)
+                    tested = True
+            except CannotFollow:
+                together = False
+        if norms is None or not together:
+            norms = np.stack([alone(row) for row in part])
+        found[[place[int(row)] for row in part]] = norms
+        advance(len(part))
+    return found
+
+
+def subtract(one: Gradient, other: Gradient) -> None:
+    """Parameter by parameter, in place."""
+    for mine, theirs in zip(one, other, strict=True):
+        for name, value in mine.items():
+            value.sub_(theirs[name])
 
 
 def layer_norms(gradient: Gradient, norm: Norm) -> np.ndarray:
     """Per layer, over all its parameters."""
-    import numpy as np
     import torch
 
-    power = 1 if norm == "L1" else 2
-    sums = [
-        sum(float(value.abs().pow(power).sum(dtype=torch.float64)) for value in layer.values())
-        for layer in gradient
-    ]
-    return np.array(sums) ** (1 / power)
+    def size(value: Tensor) -> Tensor:
+        # The first sum is over one row of a matrix, which float32 adds up well enough.
+        rows = value.abs() if norm == "L1" else value.square()
+        return rows.sum(dim=-1).sum(dtype=torch.float64)
 
-
-def clean_sample(noisy: np.ndarray, seed: int) -> np.ndarray:
-    """As many clean examples as there are noisy ones, or all of them if there are fewer."""
-    import numpy as np
-
-    clean = np.flatnonzero(~noisy)
-    if not len(clean):
-        raise TechniqueFailed("gradients need clean examples to compare with, and there are none")
-    size = min(len(clean), int(noisy.sum()))
-    return np.sort(np.random.default_rng(seed).choice(clean, size, replace=False))
+    nothing = torch.zeros((), dtype=torch.float64)
+    sums = torch.stack([sum(map(size, layer.values()), nothing) for layer in gradient])
+    norms: np.ndarray = (sums if norm == "L1" else sums.sqrt()).cpu().numpy()
+    return norms
 
 
 def to_weights(values: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,17 +98,19 @@ def draw_heat_maps(data: FigureData) -> list[Picture]:
         for technique, found in run.summary["techniques"].items():
             matrix = np.array(found.get("error_by_size_and_layer"), dtype=float)  # None: NaN
             if matrix.ndim == 2 and np.isfinite(matrix).any():
-                rows.append((task, model, technique, matrix))
+                tried = found.get("sizes_tried", range(1, len(matrix) + 1))
+                rows.append((task, model, technique, matrix, tried))
     data.need_runs()
     if not rows:
         raise CannotDraw("no run has changed windows of layers")
-    table = pd.DataFrame(rows, columns=["task", "model", "technique", "matrix"])
+    table = pd.DataFrame(rows, columns=["task", "model", "technique", "matrix", "tried"])
+    between = any(len(tried) < len(matrix) for *_, matrix, tried in rows)
 
     images: list[Any] = []
 
     def draw(panel: Axes, found: pd.DataFrame) -> None:
         if len(found):
-            images.append(draw_matrix(panel, found["matrix"].iloc[0]))
+            images.append(draw_matrix(panel, found["matrix"].iloc[0], found["tried"].iloc[0]))
         else:
             write_in(panel, "none")
 
@@ -119,15 +121,20 @@ def draw_heat_maps(data: FigureData) -> list[Picture]:
         "Memorisation error of {techniques} for {model}: mean over all windows of a size (row) "
         "that contain a layer (column), relative to modifying all layers, mean over seeds. "
         f"Orange lines: where {NEARLY_ALL:.0%} are reached."
+        + (" Hatched rows: interpolated between the sizes that were tried." if between else "")
     )
     names, labels = list(data.techniques), ("layer", "window size")
     return by_task(data, table, draw, caption, labels, techniques=names, height=1.45, finish=finish)
 
 
-def draw_matrix(panel: Axes, matrix: np.ndarray) -> Any:
-    """E as colours; a line where nearly all memorisation is undone."""
+def draw_matrix(panel: Axes, matrix: np.ndarray, tried: Collection[int]) -> Any:
+    """E as colours; a line where nearly all memorisation is undone. Sizes not tried are hatched."""
     n = len(matrix)
     image = draw_cells(panel, matrix, 1)
+    for size in {*range(1, n + 1)} - {*tried}:
+        panel.axhspan(
+            size - 0.5, size + 0.5, facecolor="none", edgecolor="white", hatch="////", linewidth=0
+        )
     # Each cell as 10 × 10 points, so that the contour follows the borders of the cells.
     inside = np.kron(matrix >= NEARLY_ALL, np.ones((10, 10)))
     fine = np.linspace(0.55, n + 0.45, 10 * n)

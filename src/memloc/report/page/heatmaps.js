@@ -17,7 +17,7 @@ function whereSection() {
 
 function heatFigure(map, selectable) {
   const n = map.matrix.length;
-  const best = strongest(map.matrix[0]);
+  const best = wasTried(map, 1) ? strongest(map.matrix[0]) : null;
   const { part } = currentRun();
   const name = capital(map.technique) + (part ? ` of ${part}` : '');
   const words = [
@@ -27,13 +27,16 @@ function heatFigure(map, selectable) {
   return figure(name,
     [`Per cent of memorisation undone when ${part ? `the ${part} of ` : ''}so many neighbouring layers are replaced, this one among them.`,
       ` 100% = ${percent(Math.max(0, map.undone))} of the ${currentRun().noisy_labels}, which ${part ? 'those of ' : ''}all layers undo.`,
+      map.tried.length < n && ` Pale rows were not tried: they lie between the sizes that were (${map.tried.join(', ')}).`,
       known(map.clean_error) && ` ${cleanWords(map, map.clean_error)} on average, ${cleanWords(map, map.full_clean_error)} by all layers.`,
       selectable && ' Select a cell to see which examples.'].filter(Boolean).join(''),
     chart((width) => drawHeat(map, width, words), { follows: true }),
     numbersTable(['layers replaced', ...Array.from({ length: n }, (_, i) => `layer ${i + 1}`)],
-      map.matrix.map((row, i) => [i + 1, ...row.map((value) => percent(value))]).reverse(),
+      map.matrix.map((row, i) => [i + 1, ...row.map((value) => (wasTried(map, i + 1) ? '' : '≈ ') + percent(value))]).reverse(),
       `${name}: share undone`));
 }
+
+const wasTried = (map, size) => map.tried.includes(size);
 
 function strongest(row) {
   let best = null;
@@ -78,21 +81,23 @@ function heatCell(map, at, box, example) {
   const { fill: shade, ink } = known(value) ? heat(value) : { fill: 'none', ink: colour('muted') };
   const selected = state.cell && state.cell.technique === map.technique
     && state.cell.size === at.size && state.cell.layer === at.layer;
+  const tried = wasTried(map, at.size);
   const content = () => cellWords(map, at, value);
   const cell = s('g', {
     class: selected ? 'cell chosen' : 'cell', role: 'button', tabindex: selected ? '0' : '-1',
     'data-key': `${at.row}-${at.column}`, 'data-row': at.row, 'data-column': at.column,
     'aria-pressed': String(Boolean(selected)),
-    'aria-label': `${plural(at.size, 'layer')} replaced, layer ${at.layer} among them: ${percent(value)} undone`,
+    'aria-label': `${plural(at.size, 'layer')} replaced, layer ${at.layer} among them: `
+      + `${tried ? '' : 'about '}${percent(value)} undone${tried ? '' : ', not tried'}`,
     onclick: () => chooseCell(map, at),
   });
   const inset = box.step > 16 ? 1 : 0.5;
   cell.append(s('rect', {
     x: box.x + inset, y: box.y + inset, width: Math.max(1, box.step - 2 * inset),
     height: Math.max(1, box.tall - 2 * inset), rx: box.step > 16 ? 3 : 1, fill: shade,
-    stroke: known(value) ? null : colour('line'),
+    stroke: known(value) ? null : colour('line'), opacity: tried ? null : 0.45,
   }));
-  if (box.step >= 30 && known(value)) {
+  if (box.step >= 30 && known(value) && tried) {
     cell.append(label(box.x + box.step / 2, box.y + box.tall / 2 + 4, Math.round(value * 100),
       { 'text-anchor': 'middle', fill: ink, class: 'cell-value' }));
   }
@@ -115,6 +120,10 @@ function cleanWords(map, error) {
 
 // The windows behind a cell, with their errors.
 function cellWords(map, at, value) {
+  if (!wasTried(map, at.size)) {
+    return [`Layer ${at.layer} in ${plural(at.size, 'layer')}: about ${percent(value)} undone`,
+      ['not tried: between the nearest sizes that were']];
+  }
   const windows = map.windows.filter(([first, last]) =>
     last - first + 1 === at.size && first <= at.layer && at.layer <= last);
   const most = 8;

@@ -13,7 +13,7 @@ function drawPage() {
   hideTip();
   forgetCharts();
   const parts = SECTIONS.map(([id, name, draw]) => [id, name, draw()]).filter(([, , part]) => part);
-  content.replaceChildren(...parts.map(([, , part]) => part));
+  content.replaceChildren(...(data.pending.length ? [unfinished()] : []), ...parts.map(([, , part]) => part));
   drawBar(parts);
   drawTable();
   drawSelection();
@@ -68,6 +68,24 @@ document.addEventListener('keydown', (event) => {
   if (!tip.hidden) hideTip();
   else if (isFiltered() || state.selected !== null) clearAll();
 });
+
+// --- a run that is not finished ---------------------------------------------------------------
+
+const RELOAD_EVERY = 5000; // milliseconds, and as long after somebody touched the page
+
+const unfinished = () => h('div', { class: 'notice', id: 'unfinished', role: 'status' },
+  h('strong', {}, `Still computing: ${data.pending.join(', ')}.`),
+  h('p', {}, 'This page updates itself when the run ends. If the run was stopped, the same command completes it.'));
+
+if (data.pending.length) {
+  let touched = 0;
+  for (const kind of ['pointermove', 'pointerdown', 'wheel', 'scroll', 'keydown']) {
+    addEventListener(kind, () => { touched = Date.now(); }, { passive: true });
+  }
+  setInterval(() => {
+    if (Date.now() - touched > RELOAD_EVERY) location.reload();
+  }, RELOAD_EVERY);
+}
 
 // --- themes -----------------------------------------------------------------------------------
 
