@@ -53,6 +53,8 @@ EVERY_EPOCH = "every_epoch"
 
 MOST_EPOCHS = 1_000_000
 """More are a mistake, and numbers without end have no end in plans either."""
+LIKELY_EPOCHS = 15
+"""What a training until the labels are learned usually takes; for estimates and its warm-up."""
 DEFAULT_TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
@@ -166,6 +168,10 @@ def _as_config_error(group: type[Settings], error: ValidationError) -> ConfigErr
     problem = str(context["error"]) if kind == "value_error" else first["msg"]
     if kind in WORDING:
         problem = WORDING[kind].format(**context)
+    field = group.model_fields.get(where)
+    if field is not None and kind.endswith(("_parsing", "_type")):
+        words = [w for one in _alternatives(field.annotation) for w in _choices(one)]
+        problem = " or ".join([problem, *words])
     nothing = not where or kind in ("missing", "too_short")
     return ConfigError(problem, setting=where or None, value=MISSING if nothing else first["input"])
 
@@ -175,7 +181,7 @@ def _read(value: Any, field: FieldInfo) -> Any:
     kinds, several = kinds_of(field.annotation), is_list(field.annotation)
     ways = _alternatives(field.annotation)
     if isinstance(value, str):
-        if any(get_origin(way) is Literal and value in get_args(way) for way in ways):
+        if any(value in _choices(way) for way in ways):
             return value
         # A column may be called none.
         can_be_none = field.default is not None or not kinds & {str, Path}
@@ -206,6 +212,10 @@ def _alternatives(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return get_args(annotation)
     return (annotation,)
+
+
+def _choices(annotation: Any) -> list[str]:
+    return list(map(str, get_args(annotation))) if get_origin(annotation) is Literal else []
 
 
 def is_list(annotation: Any) -> bool:
@@ -297,7 +307,7 @@ class Setting:
         names = {bool: "true|false", float: "NUMBER", int: "INTEGER", Path: "PATH"}
         found = [name for kind, name in names.items() if kind in kinds]
         for one in _alternatives(annotation):
-            found += map(str, get_args(one)) if get_origin(one) is Literal else ()
+            found += _choices(one)
         kind = "|".join(found) or "TEXT"
         return f"{kind},..." if is_list(annotation) else kind
 
@@ -394,7 +404,10 @@ class GivenData(Columns):
 class Training(Settings):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
-    epochs: int = option(50, "Passes over the data.", ge=1, le=MOST_EPOCHS)
+    epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] | Literal["auto"] = option(
+        50, "Passes over the data; auto: until all training labels are learned, and some more."
+    )
+    most_epochs: int = setting(50, "Limit of epochs auto.", ge=1, le=MOST_EPOCHS)
     learning_rate: float = option(1e-5, "Peak learning rate.", gt=0)
     batch_size: int = option(8, "Examples per step.", ge=1)
     micro_batch_size: int | None = rare(None, "Examples per forward pass, if not all.", ge=1)
@@ -422,7 +435,18 @@ class Training(Settings):
         """
         later = {"frozen_tail", "frozen_dropout"}
         kept = self.model_dump(include=later, exclude_defaults=True) if state == "frozen" else {}
+        if self.epochs != "auto":
+            later |= {"most_epochs"}
         return self.model_dump(exclude=later) | kept
+
+    @property
+    def likely_epochs(self) -> int:
+        """For estimates: how long `auto` takes is not known before."""
+        return min(LIKELY_EPOCHS, self.most_epochs) if self.epochs == "auto" else self.epochs
+
+    def with_fixed_epochs(self) -> Self:
+        """The same; what never learns all labels trains to the limit of `auto`."""
+        return self.replace(epochs=self.most_epochs) if self.epochs == "auto" else self
 
 
 def check_dtype(dtype: Dtype, device: str) -> None:
@@ -669,8 +693,15 @@ class Run(Settings):
     @model_validator(mode="after")
     def _check_epochs(self) -> Self:
         wanted, epochs = self.checkpoints, self.training.epochs
+        if wanted is not None and epochs == "auto":
+            raise ConfigError(
+                "checkpoints need a number of epochs that is known before",
+                setting="training.epochs",
+                value=epochs,
+                remedy="give a number",
+            )
         least = 2 if wanted == EVERY_EPOCH else wanted
-        if least is not None and epochs < int(least):
+        if least is not None and epochs != "auto" and epochs < int(least):
             raise ConfigError(
                 f"training has {counted(epochs, 'epoch')}, and there is one checkpoint per "
                 "epoch at most",
@@ -685,7 +716,7 @@ class Run(Settings):
         """The epochs after which θ_M is looked at; the last is the end. Empty: no checkpoints."""
         if self.checkpoints is None:
             return ()
-        epochs = self.training.epochs
+        epochs = self.training.likely_epochs
         count = epochs if self.checkpoints == EVERY_EPOCH else int(self.checkpoints)
         return tuple(round(epochs * number / count) for number in range(1, count + 1))
 

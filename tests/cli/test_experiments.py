@@ -58,13 +58,41 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(
     assert noisy == 11
     seeds, windows = 2, 6
     assert len(tables["windows"]) == seeds * 2 * windows
-    # Swapping sees all examples, retraining the noisy ones and as many clean ones.
-    assert len(tables["predictions"]) == seeds * windows * (60 + 2 * noisy)
+    # Swapping and retraining see the noisy examples and as many clean ones.
+    assert len(tables["predictions"]) == seeds * windows * 2 * (2 * noisy)
     assert tables["layers"].groupby("technique").size().to_dict() == dict.fromkeys(
         ["swapping", "retraining", "gradients", "probing"], seeds * 3
     )
     # MLP and linear probes, layers 0-3 and θ_P, two seeds of probes.
     assert len(tables["probes"]) == seeds * 2 * (3 + 2) * 2
+
+
+def test_by_default_both_models_train_until_the_labels_are_learned(memloc) -> None:
+    save_model("tiny", "bert")
+    labelled_rows(60).to_csv("words.csv", index=False)
+    code, out, err = memloc(
+        *("run", "--model", "tiny", "--task", "words.csv", "--learning-rate", "3e-3"),
+        *("--training.memorised_at", "0.6", "--training.most_epochs", "12", "--workers", "1"),
+        *("--techniques", "swapping,gradients", "--no-explain", "--seeds", "1,2"),
+    )
+    assert code == 0, err
+    folder = next(Path("runs").glob("words-*"))
+    history = pd.read_parquet(folder / "history.parquet")
+    ends = history.groupby(["seed", "state"])["epoch"].max()
+    for seed in (1, 2):
+        rows = history.query("seed == @seed and state == 'memorised' and split == 'train'")
+        learned = rows.loc[rows["accuracy"] > 0.6, "epoch"].min()
+        end = learned + max(2, -(-learned // 4))
+        assert ends[seed, "memorised"] == ends[seed, "original"] == end < 12
+    assert ends[1, "frozen"] == 12
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["training"]["epochs"] == max(ends[:, "memorised"])
+    last = history[history["epoch"] == history.groupby(["seed", "state"])["epoch"].transform("max")]
+    noisy = last.query("state == 'memorised' and split == 'noisy'")["accuracy"]
+    assert summary["training"]["noisy_accuracy"] == pytest.approx(noisy.mean())
+    assert json.loads((folder / "settings.json").read_text())["training"]["epochs"] == "auto"
+    code, out, err = memloc("run", "--config", str(folder / "settings.json"), "--json")
+    assert json.loads(out)["jobs"]["computed"] == 0
 
 
 def test_json_is_the_only_thing_on_standard_output(
@@ -183,6 +211,15 @@ def test_results_replace_those_before_completely_or_not_at_all(tmp_path: Path) -
 # --- bad input: one sentence, exit code 2, nothing written ---------------------------------------
 
 BAD_OPTIONS = {
+    "epochs are a word": (
+        ["--epochs", "many"],
+        "--epochs 'many' is not possible: it has to be a whole number or auto",
+    ),
+    "checkpoints of an open end": (
+        ["--epochs", "auto", "--checkpoints", "2"],
+        "--epochs 'auto' is not possible: checkpoints need a number of epochs that is known "
+        "before; give a number",
+    ),
     "missing file": (["--task", "nothere.csv"], "there is no file nothere.csv"),
     "unknown task": (["--task", "questoins"], "did you mean 'questions'"),
     "useless noise": (

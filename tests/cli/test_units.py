@@ -23,7 +23,8 @@ def test_localise_swaps_parts_also_with_low_memory_and_says_so(memloc, tmp_path:
     rows["label"] = np.where(rows["label"] == rows["original_label"], rows["label"], known)
     rows.to_csv("data.csv", index=False)
     common = ("localise", "--memorised", folders[0], "--original", folders[1], "--data", "data.csv",
-              "--techniques", "swapping,patching", "--no-explain", "--workers", "1")  # fmt: skip
+              "--techniques", "swapping,patching", "--no-explain", "--workers", "1",
+              "--clean", "all")  # fmt: skip
     for unit, more in (("attention", ()), ("mlp", ("--low-memory",))):
         code, out, err = memloc(*common, "--unit", unit, "--out", unit, *more)
         assert code == 0, err

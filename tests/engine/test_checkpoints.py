@@ -21,6 +21,7 @@ from memloc.config import (
     Model,
     Run,
     Training,
+    Windows,
 )
 from memloc.data.encode import encode
 from memloc.data.task import Task
@@ -75,6 +76,7 @@ class Bench:
             model=Model(name=str(model)),
             training=Training(epochs=EPOCHS, learning_rate=3e-3, batch_size=32),
             techniques={"swapping": {}, "probing": PROBING},
+            windows=Windows(exact=True),
             explain=False,
             checkpoints=2,
         )

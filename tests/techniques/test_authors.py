@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from memloc.analysis.windows import Window
-from memloc.config import Training
+from memloc.config import Training, Windows
 from memloc.data.encode import training_batches
 from memloc.models.blocks import BlockModel
 from memloc.models.load import put_paper_head
@@ -59,7 +59,10 @@ def both(request: pytest.FixtureRequest) -> Both:
         models[role] = BlockModel(model)
     theirs = {role: authors.their_model(one.model) for role, one in models.items()}
     data = authors.Texts(tiny_tokenizer(), rows["text"].tolist(), rows["label"].tolist())
-    context = Context.of(rows, encoded(rows), models, seed=SEED, training=TRAINING)
+    everything = Windows(exact=True)
+    context = Context.of(
+        rows, encoded(rows), models, seed=SEED, training=TRAINING, windows=everything
+    )
     return Both(context, theirs, data, rows["noisy"].to_numpy())
 
 
@@ -140,9 +143,10 @@ def test_retraining_with_dropout_everywhere_has_their_loss_in_every_step(
     found: list[float] = []
     step = Objective.step
 
-    def noting(objective: Objective, indices: np.ndarray, epoch: int) -> float:
-        found.append(step(objective, indices, epoch))
-        return found[-1]
+    def noting(objective: Objective, indices: np.ndarray) -> torch.Tensor:
+        loss = step(objective, indices)
+        found.append(float(loss))
+        return loss
 
     monkeypatch.setattr(Objective, "step", noting)
     technique = Retraining(epochs=epochs, learning_rate=rate, frozen_dropout=True, tail="norm+head")

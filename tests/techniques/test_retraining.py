@@ -136,12 +136,12 @@ def test_only_the_window_and_the_tail_learn_and_dropout_acts_as_the_setting_says
     seen: list[tuple[set[str], set[str]]] = []
     step = Objective.step
 
-    def watch(objective: Objective, indices: np.ndarray, epoch: int) -> float:
+    def watch(objective: Objective, indices: np.ndarray) -> torch.Tensor:
         model = objective.learner.model.model
         active = {name for name, module in model.named_modules() if module.training}
         seen.append((set(objective.learner.trainable()), active))
         assert {n for n, p in model.named_parameters() if p.requires_grad} == seen[-1][0]
-        return step(objective, indices, epoch)
+        return step(objective, indices)
 
     monkeypatch.setattr(Objective, "step", watch)
     Retraining(epochs=1, frozen_dropout=frozen_dropout).window(

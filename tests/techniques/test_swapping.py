@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from memloc.analysis.windows import all_windows
+from memloc.config import Windows
 from memloc.models import mixing
 from memloc.models.mixing import Mixtures, predict_mixtures
 from memloc.techniques.base import Context, TechniqueFailed
@@ -94,7 +96,7 @@ def test_a_model_that_cannot_resume_takes_the_slow_path_with_the_same_answer(
 
 
 def test_tables_say_what_the_windows_predict() -> None:
-    context = tiny_context("bert", 3)
+    context = replace(tiny_context("bert", 3), windows=Windows(clean="all"))
     result = Swapping().localise(context)
     own, other = context.model("memorised"), context.model("original")
     found = swap_windows(own, other, context.encoded, all_windows(own.n_layers)).predicted
@@ -106,6 +108,21 @@ def test_tables_say_what_the_windows_predict() -> None:
     assert result["predictions"]["predicted"].tolist() == found[1:].reshape(-1).tolist()
     assert result["examples"]["example"].tolist() == examples[noisy].tolist()
     assert result["examples"]["memorised"].tolist() == (found[0] == label)[noisy].tolist()
+
+
+def test_as_many_clean_examples_as_noisy_ones_go_through_the_windows() -> None:
+    context = tiny_context("bert", 3)
+    every = Swapping().localise(replace(context, windows=Windows(clean="all")))
+    some = Swapping().localise(context)
+    (noisy, examples) = context.columns("noisy", "example")
+    seen = {*some["predictions"]["example"]}
+    assert seen >= {*examples[noisy]}
+    assert len(seen - {*examples[noisy]}) == noisy.sum() < (~noisy).sum()
+    # What they are answered with does not depend on who goes with them.
+    pd.testing.assert_frame_equal(some["layers"], every["layers"])
+    rows = every["predictions"]
+    kept = rows[rows["example"].isin(seen)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(some["predictions"], kept)
 
 
 @pytest.mark.parametrize("architecture", each("bert", "opt", "gpt_neox"))

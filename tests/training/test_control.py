@@ -122,11 +122,11 @@ def test_it_equals_two_optimisers_on_a_plain_model_with_two_heads(layers: tuple[
     taken: list[tuple[str, dict[str, torch.Tensor], torch.Tensor]] = []
     step = Objective.step
 
-    def noting(objective: Objective, indices: np.ndarray, epoch: int) -> float:
+    def noting(objective: Objective, indices: np.ndarray) -> torch.Tensor:
         name = "auxiliary" if isinstance(objective.learner, AuxiliaryTask) else "main"
         inputs, labels = tasks[name]
         taken.append((name, inputs.batch(indices.tolist()), labels[torch.from_numpy(indices)]))
-        return step(objective, indices, epoch)
+        return step(objective, indices)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Objective, "step", noting)

@@ -13,7 +13,14 @@ from memloc.config import Tail, Training
 from memloc.data.encode import Encoded, training_batches
 from memloc.models.states import predict_logits
 from memloc.training.learners import Learner, TailOnly
-from memloc.training.loop import TrainingData, TrainingFailed, fine_tune, macro_f1
+from memloc.training.loop import (
+    Objective,
+    TrainingData,
+    TrainingFailed,
+    fine_tune,
+    macro_f1,
+    settling,
+)
 from tests.conftest import labelled_rows
 from tests.tiny_models import each, encoded, tiny_blocks
 
@@ -99,7 +106,7 @@ def test_more_of_the_tail_of_the_frozen_model_may_learn_with_dropout_in_its_laye
     for name, parameter in model.model.named_parameters():
         assert torch.equal(parameter, before[name]) == (name not in result.final), name
     # Evaluation has no dropout, so it may use the stored states.
-    fast, slow = one.evaluate("float32")[0], predict_logits(model, train)
+    fast, slow = one.evaluate("float32"), predict_logits(model, train)
     np.testing.assert_allclose(fast, slow, rtol=1e-3, atol=1e-4)
 
 
@@ -198,3 +205,87 @@ def test_workers_do_not_wait_for_what_few_of_them_need() -> None:
     code = "import memloc.engine.compute, sys; print({'sklearn', 'scipy.stats'} & {*sys.modules})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+# --- training until the labels are learned ------------------------------------------------------
+
+OPEN = Training(epochs="auto", learning_rate=3e-3, batch_size=8, memorised_at=0.6)
+
+
+def rates_of(config: Training, **how: int) -> tuple[list[float], list[float], int | None]:
+    """The learning rate of every step, training accuracy by epoch, and when the rate fell."""
+    rates: list[float] = []
+    step = Objective.step
+
+    def noting(objective: Objective, indices: np.ndarray) -> torch.Tensor:
+        rates.append(objective.optimizer.param_groups[0]["lr"] / config.learning_rate)
+        return step(objective, indices)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Objective, "step", noting)
+        result = fine_tune(*learner(), config, 1, **how)
+    rows = result.history[result.history["split"] == "train"]
+    return rates, rows["accuracy"].tolist(), result.settled_after
+
+
+def rates_plainly(settled: int, per_epoch: int, rising: int) -> list[float]:
+    """Up to the peak, level until an epoch has ended, then down to 0 in a quarter as many."""
+    falling = max(2, -(-settled // 4))
+    found = []
+    for step in range((settled + falling) * per_epoch):
+        rate = min(1.0, step / rising)
+        if step >= settled * per_epoch:
+            rate *= 1 - (step - settled * per_epoch) / (falling * per_epoch)
+        found.append(rate)
+    return found
+
+
+def test_an_open_training_ends_some_epochs_after_the_labels_are_learned() -> None:
+    rates, accuracy, settled = rates_of(OPEN)
+    learned = next(epoch for epoch, share in enumerate(accuracy, start=1) if share > 0.6)
+    assert learned == settled > 1
+    assert len(accuracy) == learned + settling(learned) < OPEN.most_epochs
+    np.testing.assert_allclose(rates, rates_plainly(learned, 5, rising=7), atol=1e-6)
+
+
+def test_a_twin_makes_as_many_steps_at_the_same_rates() -> None:
+    rates, accuracy, settled = rates_of(OPEN)
+    config = OPEN.replace(memorised_at=1.0)  # it would not learn them all by itself
+    assert settled is not None
+    twin, others, _ = rates_of(config, settle_after=settled)
+    assert twin == rates
+    assert len(others) == len(accuracy)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7])
+def test_an_open_training_that_learns_nothing_ends_at_its_limit(most: int) -> None:
+    config = OPEN.replace(memorised_at=1.0, most_epochs=most, learning_rate=1e-9)
+    rates, accuracy, settled = rates_of(config)
+    assert len(accuracy) == most
+    assert 0 < rates[-1] < rates[-2]  # it still falls
+    assert (settled or 0) + settling(settled or 0) >= most
+
+
+def test_logits_of_all_training_examples_are_kept_after_every_epoch() -> None:
+    one, targets = learner()
+    result = fine_tune(one, targets, QUICK, 1)
+    assert len(result.logits) == 3
+    final = torch.from_numpy(predict_logits(one.model, one.train))
+    assert result.logits[-1].dtype == torch.float16
+    torch.testing.assert_close(result.logits[-1].float(), final, rtol=1e-3, atol=1e-3)
+    rows = result.history[result.history["split"] == "train"]
+    labels = torch.from_numpy(targets.labels)
+    found = [float((logits.argmax(dim=1) == labels).double().mean()) for logits in result.logits]
+    assert found == pytest.approx(rows["accuracy"].tolist())
+
+
+def test_validation_is_evaluated_as_often_as_a_curve_needs() -> None:
+    asked: list[str] = []
+    one, targets = learner()
+    for name in ("evaluate", "evaluate_validation"):
+        plain = getattr(one, name)
+        setattr(one, name, lambda dtype, n=name, f=plain: asked.append(n) or f(dtype))
+    result = fine_tune(one, targets, QUICK.replace(epochs=20), 1)
+    rows = result.history[result.history["split"] == "validation"]
+    assert rows["epoch"].tolist() == [4, 8, 12, 16, 20]
+    assert (asked.count("evaluate"), asked.count("evaluate_validation")) == (20, 5)

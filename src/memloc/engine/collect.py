@@ -25,7 +25,7 @@ from memloc.analysis.over_time import (
 )
 from memloc.data.task import Task
 from memloc.engine.job import Job
-from memloc.engine.plan import SPLIT_SEED, Plan
+from memloc.engine.plan import SPLIT_SEED, VALIDATION, Plan
 from memloc.engine.store.store import Store
 from memloc.techniques import all_tables, at_checkpoints, find
 
@@ -179,6 +179,10 @@ def _collect_checkpoints(
             accuracy = _accuracy(history, cell.seed, epoch)
             if not accuracy:
                 continue  # its training failed
+            snapshot = at.trainings["memorised"].artefact
+            if "validation" not in accuracy and store.has(*snapshot):
+                known = store.open(*snapshot).json(f"{VALIDATION}.json")
+                accuracy |= {} if known is None else {"validation": known}
             parts: dict[str, list[pd.DataFrame]] = {}
             for job in at.results.values():
                 if store.has(*job.artefact):

@@ -126,7 +126,8 @@ def complete_run(given: Tree, strict: bool = True) -> Run:
         ConfigError: If a setting does not exist or is not possible.
     """
     tree, own = split_techniques(given, Run)
-    tree["training"] = _training(tree.get("training"), _model_name(tree.get("model")))
+    usual = usual_training(_model_name(tree.get("model")), tree.get("checkpoints") is not None)
+    tree["training"] = _training(tree.get("training"), usual)
     chosen = tree.pop("techniques", None)
     tree["techniques"] = choose_techniques(chosen, own, DEFAULT_TECHNIQUES, strict)
     run = Run(**tree)
@@ -141,7 +142,7 @@ def complete_localisation(given: Tree) -> Localisation:
     """
     tree, own = split_techniques(given, Localisation)
     pretrained = tree.get("pretrained")
-    tree["training"] = _training(tree.get("training"), str(pretrained or ""))
+    tree["training"] = _training(tree.get("training"), known_training(str(pretrained or "")))
     usual = [n for n in DEFAULT_TECHNIQUES if pretrained or not _needs_pretrained(find(n))]
     tree["techniques"] = choose_techniques(tree.pop("techniques", None) or None, own, usual)
     found = Localisation(**tree)
@@ -173,7 +174,7 @@ def complete_control(given: Tree, strict: bool = True) -> ControlRun:
 
     def training(entry: Tree, given: Any) -> Any:
         said = merge(_plain(given or {}), shared.get("training", {}))
-        return _training(said, _model_name(entry.get("model")))
+        return _training(said, known_training(_model_name(entry.get("model"))))
 
     tree["models"] = [
         {
@@ -298,10 +299,18 @@ def as_mapping(chosen: Any) -> dict[str, dict[str, Any]]:
     return {name: dict(settings) for name, settings in entries}
 
 
-def _training(given: Any, model: str) -> Any:
-    """What suits the model, unless something else was given."""
+def usual_training(model: str, checkpoints: bool) -> dict[str, Any]:
+    """How a run trains a model, if nothing else is said.
+
+    It goes on until the labels are learned. Checkpoints need a number of epochs known before.
+    """
+    return known_training(model) | ({} if checkpoints else {"epochs": "auto"})
+
+
+def _training(given: Any, usual: Tree) -> Any:
+    """What is usual, unless something else was given."""
     plain = {} if given is None else _plain(given)
-    return {**known_training(model), **plain} if isinstance(plain, Mapping) else plain
+    return {**usual, **plain} if isinstance(plain, Mapping) else plain
 
 
 def _suited(chosen: TechniqueSettings, model: str, training: Training) -> TechniqueSettings:

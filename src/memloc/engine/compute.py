@@ -30,7 +30,7 @@ from memloc.data.noise import true_label
 from memloc.data.task import Task
 from memloc.engine.job import Job, Output, Report, peak_memory, read_task
 from memloc.engine.local import pick_device
-from memloc.engine.plan import pass_flops, rough_lengths, snapshot_of
+from memloc.engine.plan import VALIDATION, pass_flops, rough_lengths, snapshot_of
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
@@ -53,6 +53,8 @@ from memloc.training.resume import SAVE_EVERY, ResumePoint
 
 FINAL = "final.safetensors"
 """File with the weights at the end of a training."""
+DYNAMICS = "dynamics"
+"""File with the logits of all training examples after every epoch."""
 COUNTED = 200
 """Examples of a data set whose tokens are counted."""
 FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
@@ -266,7 +268,8 @@ def train(job: Job, store: Store, report: Report) -> Output:
     """Fine-tune: identity has state (original, memorised, frozen), model, training and seed.
 
     With `snapshot` in the identity, the result is the weights after that epoch. The epochs in
-    `where["snapshots"]` are left on the way as the artefacts of `snapshot_of`.
+    `where["snapshots"]` are left on the way as the artefacts of `snapshot_of`. θ_O of an open
+    training follows its θ_M, which it needs for that.
     """
     forget_context()
     task = read_task(store, job.needs["data"])
@@ -279,9 +282,14 @@ def train(job: Job, store: Store, report: Report) -> Output:
     model = classifier.blocks
     model.examine(train_set, validation)
     learner = Learner(model, train_set, validation)
+    settle_after: int | None = None
     if state == "frozen":
         tail, dropout = config.frozen_tail, config.frozen_dropout
+        config = config.with_fixed_epochs()
         learner = TailOnly(model, train_set, validation, tail, dropout)
+    elif "memorised" in job.needs:
+        outcome = store.open(*job.needs["memorised"]).json("outcome.json")
+        settle_after = outcome["settled_after"]
     last: int | None = job.identity.get("snapshot")
     identity = {name: value for name, value in job.identity.items() if name != "snapshot"}
     whole = replace(job, identity=identity, needs={"data": job.needs["data"]})
@@ -291,6 +299,13 @@ def train(job: Job, store: Store, report: Report) -> Output:
         parameters = dict(classifier.blocks.model.named_parameters())
         return {name: parameters[name] for name in classifier.fresh} | dict(weights)
 
+    def validation_accuracy() -> float | None:
+        """Of the model as it is now."""
+        if not len(data.validation_labels):
+            return None
+        predicted = learner.evaluate_validation(config.dtype).argmax(axis=1)
+        return float((predicted == data.validation_labels).mean())
+
     def end_epoch(epoch: int, weights: Mapping[str, Tensor]) -> None:
         """Leave the weights, if they are wanted; a full disk does not end a training."""
         if epoch == last or epoch not in job.where.get("snapshots", ()):
@@ -298,29 +313,35 @@ def train(job: Job, store: Store, report: Report) -> Output:
         other = snapshot_of(whole, epoch)
         with contextlib.suppress(StoreError):
             if not store.has(*other.artefact):
+                accuracy = validation_accuracy()
                 with store.write(*other.artefact, other.inputs) as draft:
                     draft.tensors(FINAL, with_new(weights))
+                    draft.json(f"{VALIDATION}.json", accuracy)
 
+    data = training_data(task, state)
     trained = fine_tune(
         learner,
-        training_data(task, state),
+        data,
         config,
         seed,
         report,
         resume=resume_point(job, store).part("training"),
         end_epoch=end_epoch,
         last_epoch=last,
+        settle_after=settle_after,
     )
     costs = {"peak_memory_bytes": peak_memory()}
     trained.final = with_new(trained.final)
     if last is not None:
-        return Output(tensors={"final": trained.final}, costs=costs)
+        accuracy = {VALIDATION: validation_accuracy()}
+        return Output(tensors={"final": trained.final}, values=accuracy, costs=costs)
     return Output(
         tables={"history": trained.history},
-        tensors=_weights(trained, state),
+        tensors=_weights(trained, state) | {DYNAMICS: {"logits": torch.stack(trained.logits)}},
         values={
             "outcome": {
                 "memorised_epoch": trained.memorised_epoch,
+                "settled_after": trained.settled_after,
                 "steps": trained.steps,
                 "cut_share": train_set.cut / len(train_set),
             }

@@ -42,6 +42,8 @@ SPLIT_SEED = 1
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
+VALIDATION = "validation_accuracy"
+"""File with the validation accuracy of a model in the middle of its training."""
 NEXT_TO_NOTHING = 0.01
 """Cost of the weights of an epoch, in trainings: a training leaves them on its way."""
 EPOCH_PASSES = 4.5
@@ -95,6 +97,7 @@ class Plan:
         trainings = [job for cell in self.cells for job in cell.trainings.values()]
         # All seeds share the frozen model. Names of result folders are a hash of this order.
         trainings.sort(key=lambda job: (job.kind, job.identity["state"]) == ("train", "frozen"))
+        trainings.sort(key=lambda job: job.kind == "train" and "memorised" in job.needs)
         parts = [job for cell in self.cells for job in cell.parts]
         results = [job for cell in self.cells for job in cell.results.values()]
         return each_once([*trainings, *parts, *results])
@@ -180,15 +183,19 @@ class Planner:
     joined: bool = False
     changes: dict[str, Any] | None = None
 
-    def train(self, state: str, seed: int, title: str) -> Job:
-        """Fine-tune a model."""
+    def train(self, state: str, seed: int, title: str, twin: Job | None = None) -> Job:
+        """Fine-tune a model; one that goes on as long as its twin waits for it."""
         training = self.training
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION, **self.trains}
-        passes = EPOCH_PASSES * training.epochs
+        needs = {}
+        if twin is not None and training.epochs == "auto":
+            needs["memorised"] = twin.artefact
+        passes = EPOCH_PASSES * training.likely_epochs
         if state == "frozen":
+            training = training.with_fixed_epochs()
             identity["training"] = training.identity(state)
-            passes = 2 + (1.5 if training.frozen_dropout else 0.1) * training.epochs
-        return self.job("train", title, identity, passes)
+            passes = 2 + (1.5 if training.frozen_dropout else 0.1) * training.likely_epochs
+        return self.job("train", title, identity, passes, needs)
 
     def cell(
         self,
@@ -252,7 +259,7 @@ class Planner:
             needs = {"auxiliary": auxiliary}
             if twin is not None:
                 needs["memorised"] = twin.artefact
-            passes = size * EPOCH_PASSES * self.training.epochs
+            passes = size * EPOCH_PASSES * self.training.likely_epochs
             return self.job("control", title, identity, passes, needs)
 
         memorised = train("memorised", seed, f"θ_M{of}")
@@ -447,8 +454,8 @@ def plan_run(
     cells = []
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
-        original = planner.train("original", seed, f"θ_O: train on original labels{of}")
         memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
+        original = planner.train("original", seed, f"θ_O: train on original labels{of}", memorised)
         cell = planner.cell(
             looking, seed, {"original": original, "memorised": memorised, **frozen}, of
         )

@@ -28,12 +28,14 @@ from memloc.config import (
     settings_in,
     write_value,
 )
+from memloc.engine.complete import usual_training
 from memloc.errors import MISSING as UNKNOWN
 from memloc.errors import MemlocError
 from memloc.models.names import known_training
 from memloc.results.folders import RunFolder, damaged, unit_of
 from memloc.results.narrative import acting, facts, lead_technique, noisy_labels
 from memloc.results.summary import (
+    at_the_end,
     summarise_checkpoints,
     summarise_explanation,
     summarise_techniques,
@@ -194,8 +196,8 @@ def _map(name: str, found: dict[str, Any], tables: Tables) -> dict[str, Any]:
     technique = installed(name)
     clean = None
     if "history" in tables:
-        epochs = tables["history"].query("state == 'memorised' and split == 'clean'")
-        clean = 1 - epochs[epochs["epoch"] == epochs["epoch"].max()]["accuracy"].mean()
+        last = at_the_end(tables["history"]).query("state == 'memorised' and split == 'clean'")
+        clean = 1 - last["accuracy"].mean()
     return {
         "technique": name,
         "about": None if technique is None else technique.about(),
@@ -217,10 +219,14 @@ def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
     history, lines = tables["history"], []
     # Of the frozen model there is one for all seeds, with a seed of its own.
     history = history[history["seed"].isin(view.seeds) | (history["state"] == "frozen")]
+    end = history.loc[history["state"] != "frozen", "epoch"].max()
+    history = history[history["epoch"] <= end]
     for state, split in CURVES:
         rows = history[(history["state"] == state) & (history["split"] == split)]
         if len(rows):
-            found = rows.groupby("epoch")["accuracy"].agg(["mean", "min", "max"])
+            by_seed = rows.pivot(index="epoch", columns="seed", values="accuracy")
+            # Some end earlier than others.
+            found = by_seed.ffill().agg(["mean", "min", "max"], axis=1)
             several = rows["seed"].nunique() > 1
             lines.append(
                 {
@@ -234,7 +240,7 @@ def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
     trainings = tables["costs"].query("job == 'memorised' and seed in @view.seeds")
     known = trainings.get("memorised_epoch", ())  # of given models, nobody knows
     epochs = [None if pd.isna(one) else int(one) for one in known]
-    return {"lines": lines, "near_ceiling": epochs, "end": int(history["epoch"].max())}
+    return {"lines": lines, "near_ceiling": epochs, "end": int(end)}
 
 
 def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
@@ -365,9 +371,14 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
 
 
 def _options(settings: Run | Localisation) -> Iterator[str]:
-    start = settings.model.name if isinstance(settings, Run) else settings.pretrained or ""
     group: Any = type(settings)
-    usual = group.model_construct(training=Training(**known_training(start)))
+    if isinstance(settings, Run):
+        start = settings.model.name
+        training = usual_training(start, settings.checkpoints is not None)
+    else:
+        start = settings.pretrained or ""
+        training = known_training(start)
+    usual = group.model_construct(training=Training(**training))
     for setting in settings_in(group):
         value = _at(settings, setting.path, UNKNOWN)  # in a group that was left out
         if setting.path == "techniques" or value is UNKNOWN:

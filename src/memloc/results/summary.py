@@ -124,9 +124,15 @@ def finish(
     summary["versions"] = library_versions()
 
 
+def at_the_end(history: pd.DataFrame) -> pd.DataFrame:
+    """The last epoch of every training; not all have the same number."""
+    ends = history.groupby(["state", "seed"])["epoch"].transform("max")
+    return history[history["epoch"] == ends]
+
+
 def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, Any]:
     """Final accuracies, averaged over seeds."""
-    last = history[history["epoch"] == history["epoch"].max()]
+    last = at_the_end(history)
 
     def accuracy(state: str, split: str) -> float | None:
         """None if that model is missing, because its training failed."""
@@ -135,7 +141,7 @@ def summarise_training(history: pd.DataFrame, costs: pd.DataFrame) -> dict[str, 
 
     epochs = costs.loc[costs["job"] == "memorised", "memorised_epoch"]
     return {
-        "epochs": int(history["epoch"].max()),
+        "epochs": int(last.loc[last["state"] != "frozen", "epoch"].max()),
         "near_ceiling_epoch": [None if pd.isna(epoch) else int(epoch) for epoch in epochs],
         "noisy_accuracy": accuracy("memorised", "noisy"),
         "clean_accuracy": accuracy("memorised", "clean"),

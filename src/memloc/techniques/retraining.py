@@ -221,7 +221,7 @@ class Retraining(Technique):
             ),
             "losses": pd.DataFrame(
                 {
-                    "epoch": range(1, training.epochs + 1),
+                    "epoch": range(1, config.epochs + 1),
                     "loss": [float(np.mean(epoch)) for epoch in record["losses"]],
                     "block_passes": record["block_passes"],
                 }

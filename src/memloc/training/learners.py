@@ -95,12 +95,13 @@ class Learner:
         """Logits of some inputs by an ordinary forward pass."""
         return self.model.logits(self.train.batch(rows.tolist(), self.device))
 
-    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
-        """Logits of all training and all validation inputs."""
-        return (
-            predict_logits(self.model, self.train, dtype),
-            predict_logits(self.model, self.validation, dtype),
-        )
+    def evaluate(self, dtype: Dtype) -> np.ndarray:
+        """Logits of all training inputs."""
+        return predict_logits(self.model, self.train, dtype)
+
+    def evaluate_validation(self, dtype: Dtype) -> np.ndarray:
+        """Logits of all validation inputs."""
+        return predict_logits(self.model, self.validation, dtype)
 
     @contextmanager
     def training_mode(self) -> Iterator[None]:
@@ -181,19 +182,21 @@ class TailOnly(Learner):
     def _from_states(self, rows: np.ndarray) -> Tensor:
         return self.model.tail(self.features[0][torch.from_numpy(rows)].to(self.device))
 
-    def evaluate(self, dtype: Dtype) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, dtype: Dtype) -> np.ndarray:
         """From the stored states, if possible."""
-        if not self.cached:
-            return super().evaluate(dtype)
-        train, validation = self.features
-        with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
-            return self._tail(train), self._tail(validation)
+        return self._from_tail(0, dtype) if self.cached else super().evaluate(dtype)
 
-    def _tail(self, features: Tensor) -> np.ndarray:
-        if not len(features):
-            return predict_logits(self.model, self.validation)
-        logits: np.ndarray = self.model.tail(features.to(self.device)).float().cpu().numpy()
-        return logits
+    def evaluate_validation(self, dtype: Dtype) -> np.ndarray:
+        """From the stored states, if possible."""
+        if not self.cached or not len(self.features[1]):
+            return super().evaluate_validation(dtype)
+        return self._from_tail(1, dtype)
+
+    def _from_tail(self, part: int, dtype: Dtype) -> np.ndarray:
+        with self.model.mode(training=False), torch.inference_mode(), autocast(self.device, dtype):
+            logits = self.model.tail(self.features[part].to(self.device))
+        found: np.ndarray = logits.float().cpu().numpy()
+        return found
 
 
 def hidden_task(

@@ -7,6 +7,13 @@ parameters get no gradient and do not count in the clipping norm.
 Several tasks can train one model together (the control setup, section 3.2): each is an `Objective`
 with an optimiser and a schedule of its own, and their batches take turns in random order.
 
+With `epochs: auto` the learning rate stays at its peak until the training labels are learned, and
+then falls to 0 in as many epochs as `settling` says. θ_O follows the schedule of its θ_M, so that
+both make the same number of steps.
+
+The logits of all training examples are kept after every epoch: the training dynamics. Validation
+is only evaluated as often as a curve needs.
+
 A training that is given a `ResumePoint` saves its state there now and then, and goes on from it.
 """
 
@@ -15,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +30,7 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import get_scheduler
 
 from memloc.config import Control, Training
@@ -35,6 +43,11 @@ from memloc.training.learners import Learner
 from memloc.training.resume import ResumePoint
 
 Weights = dict[str, Tensor]
+FEWEST_SETTLING, SETTLING_SHARE = 2, 0.25
+"""Epochs in which the learning rate falls at the end of an open training: at least so many, and
+this share of those before."""
+CURVE = 6
+"""Epochs that are enough to draw a curve of the validation accuracy."""
 
 
 class TrainingFailed(MemlocError):
@@ -69,6 +82,10 @@ class Trained:
     memorised_epoch: int | None
     history: pd.DataFrame
     steps: int = 0
+    settled_after: int | None = None
+    """Of an open training: the epoch after which the learning rate fell."""
+    logits: list[Tensor] = field(default_factory=list)
+    """Of all training examples, after every epoch, in half precision."""
 
     @property
     def epochs(self) -> int:
@@ -100,6 +117,7 @@ def fine_tune(
     resume: ResumePoint | None = None,
     end_epoch: Callable[[int, Mapping[str, Tensor]], None] = lambda _, __: None,
     last_epoch: int | None = None,
+    settle_after: int | None = None,
 ) -> Trained:
     """Train what the learner leaves open and evaluate after every epoch.
 
@@ -113,6 +131,8 @@ def fine_tune(
         resume: Where the state is saved now and then, and taken up if it is there.
         end_epoch: Called with the number of every epoch and the weights after it.
         last_epoch: Stop after it, in the middle of the schedule; None goes to the end.
+        settle_after: Of an open training: the epoch after which the learning rate falls. None waits
+            until the training labels are learned.
 
     Raises:
         TrainingFailed: If the loss is not a number.
@@ -121,12 +141,24 @@ def fine_tune(
     result = Trained({}, None, None, pd.DataFrame())
     if resume is not None:
         resume.keep("result", result)
-    for losses in train([Objective(learner, labels, config), *beside], seed, report, resume):
+    objective = Objective(learner, labels, config)
+    between = math.ceil(config.likely_epochs / CURVE)
+    for losses in train([objective, *beside], seed, report, resume):
         epoch = result.epochs + 1
-        rows = _evaluate(learner, data, config, epoch)
+        train_logits = learner.evaluate(config.dtype)
+        learned = float((train_logits.argmax(axis=1) == data.labels).mean()) > config.memorised_at
+        if objective.open_end is not None and objective.open_end.start is None:
+            due = learned if settle_after is None else epoch == settle_after
+            if due or epoch == objective.latest:
+                objective.settle(epoch)
+                result.settled_after = epoch
+        drawn = epoch % between == 0 or epoch in (objective.last_epoch, last_epoch)
+        validation = learner.evaluate_validation(config.dtype) if drawn else None
+        rows = _score(train_logits, validation, data, config, epoch)
         result.steps += len(losses[0])
         result.history = pd.DataFrame([*result.history.to_dict("records"), *rows])
-        if result.memorised_epoch is None and result.accuracy > config.memorised_at:
+        result.logits.append(_compact(train_logits))
+        if result.memorised_epoch is None and learned:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
         end_epoch(epoch, learner.changed())
@@ -215,8 +247,7 @@ def train(
         TrainingFailed: If a loss is not a number.
     """
     position = Position(objectives, seed)
-    epochs = objectives[0].config.epochs
-    total = sum(objective.steps for objective in objectives)
+    first = objectives[0]
     with torch.random.fork_rng(), ExitStack() as modes:
         for objective in objectives:
             modes.enter_context(objective.learner.training_mode())
@@ -224,13 +255,43 @@ def train(
         if resume is not None:
             resume.keep("position", position)
             resume.restore({"seed": seed, **position.layout()})
-        for epoch in range(position.epoch, epochs + 1):
+        while position.epoch <= first.last_epoch:
+            likely = first.likely_end(position.epoch)
+            total = likely * sum(objective.steps_per_epoch for objective in objectives)
             for number, indices in position.batches():
-                position.move_on(number, objectives[number].step(indices, epoch))
+                position.move_on(number, objectives[number].step(indices))
                 if resume is not None:
                     resume.save_if_due()
                 report(position.steps / total)
             yield position.end_epoch()
+
+
+class OpenEnd:
+    """The learning rate of a training whose end is not known yet, as a share of its peak.
+
+    It rises, stays, and falls to 0 from `start` on, once that is known. `LambdaLR` saves its
+    fields with its own.
+
+    Args:
+        rising: Steps in which it rises.
+    """
+
+    def __init__(self, rising: int) -> None:
+        self.rising = rising
+        self.start: int | None = None
+        self.falling = 0
+
+    def __call__(self, step: int) -> float:
+        """At a step, from 0."""
+        rate = min(1.0, step / self.rising) if self.rising else 1.0
+        if self.start is None:
+            return rate
+        return rate * max(0.0, 1 - (step - self.start) / self.falling)
+
+
+def settling(epoch: int) -> int:
+    """Epochs in which the learning rate falls, if it does so after this one."""
+    return max(FEWEST_SETTLING, math.ceil(SETTLING_SHARE * epoch))
 
 
 class Objective:
@@ -252,19 +313,58 @@ class Objective:
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
         )
-        self.steps = -(-len(learner.lengths) // config.batch_size) * config.epochs
-        warmup = int(config.warmup * self.steps)
-        self.schedule = get_scheduler("linear", self.optimizer, warmup, self.steps)
+        self.steps_per_epoch = -(-len(learner.lengths) // config.batch_size)
+        self.open_end: OpenEnd | None = None
+        self.latest = 0
+        """Of an open training: the last epoch after which the learning rate can still fall."""
+        self.schedule = self._schedule()
         self.optimizer.zero_grad()  # a training that failed may have left gradients behind
 
-    def step(self, indices: np.ndarray, epoch: int) -> float:
+    def _schedule(self) -> LambdaLR:
+        config = self.config
+        if config.epochs != "auto":
+            steps = self.steps_per_epoch * config.epochs
+            linear: LambdaLR = get_scheduler(
+                "linear", self.optimizer, int(config.warmup * steps), steps
+            )
+            return linear
+        rising = int(config.warmup * config.likely_epochs * self.steps_per_epoch)
+        self.open_end = OpenEnd(rising)
+        most = config.most_epochs
+        self.latest = max((e for e in range(most) if e + settling(e) <= most), default=0)
+        if not self.latest:
+            self.settle(0)
+        return LambdaLR(self.optimizer, self.open_end)
+
+    def settle(self, epoch: int) -> None:
+        """From the end of this epoch on, let the learning rate of an open training fall."""
+        assert self.open_end is not None
+        falling = min(settling(epoch), self.config.most_epochs - epoch)
+        self.open_end.start = epoch * self.steps_per_epoch
+        self.open_end.falling = falling * self.steps_per_epoch
+
+    @property
+    def last_epoch(self) -> int:
+        """The number of epochs; of an open training the limit, until it settles."""
+        if self.config.epochs != "auto":
+            return self.config.epochs
+        end = self.open_end
+        if end is None or end.start is None:
+            return self.config.most_epochs
+        return (end.start + end.falling) // self.steps_per_epoch
+
+    def likely_end(self, epoch: int) -> int:
+        """The number of epochs as far as it can be known in one of them, for estimates."""
+        likely = max(self.config.likely_epochs, epoch + settling(epoch))
+        return min(self.last_epoch, likely)
+
+    def step(self, indices: np.ndarray) -> Tensor:
         """Learn from one batch, in parts that fit the device; its loss.
 
-        Raises:
-            TrainingFailed: If the loss is not a number.
+        Nothing here waits for the device: whoever wants to know the loss has to.
         """
         part = self.config.micro_batch_size or len(indices)
-        total = 0.0
+        total = torch.zeros((), device=self.learner.device)
         for start in range(0, len(indices), part):
             chunk = indices[start : start + part]
             with autocast(self.learner.device, self.config.dtype):
@@ -272,14 +372,7 @@ class Objective:
             share = len(chunk) / len(indices)
             loss = cross_entropy(logits.float(), self.labels[torch.from_numpy(chunk)]) * share
             loss.backward()
-            total += float(loss.detach())
-        if not math.isfinite(total):
-            raise TrainingFailed(
-                f"the loss became {total} in epoch {epoch}",
-                setting=self.rate_setting,
-                value=self.config.learning_rate,
-                remedy="lower it",
-            )
+            total += loss.detach()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -313,21 +406,34 @@ class Position:
             batches = [batches[index] for index in self.order.permutation(len(batches))]
         return batches[sum(map(len, self.losses)) :]
 
-    def move_on(self, number: int, loss: float) -> None:
+    def move_on(self, number: int, loss: Tensor) -> None:
         """A batch of an objective is done."""
         self.losses[number].append(loss)
         self.steps += 1
 
     def end_epoch(self) -> list[list[float]]:
-        """The losses of the epoch, by objective."""
-        losses = self.losses
+        """The losses of the epoch, by objective.
+
+        Raises:
+            TrainingFailed: If one of them is not a number.
+        """
+        losses: list[list[float]] = [_stacked(some).tolist() for some in self.losses]
+        for objective, some in zip(self.objectives, losses, strict=True):
+            wrong = next((loss for loss in some if not math.isfinite(loss)), None)
+            if wrong is not None:
+                raise TrainingFailed(
+                    f"the loss became {wrong} in epoch {self.epoch}",
+                    setting=objective.rate_setting,
+                    value=objective.config.learning_rate,
+                    remedy="lower it",
+                )
         self.epoch += 1
         self._start_epoch()
         return losses
 
     def _start_epoch(self) -> None:
         self.order_at_start = self.order.bit_generator.state
-        self.losses: list[list[float]] = [[] for _ in self.objectives]
+        self.losses: list[list[Tensor]] = [[] for _ in self.objectives]
 
     def layout(self) -> dict[str, Any]:
         """What a saved state must have in common with this training, beside its name and seed."""
@@ -350,7 +456,7 @@ class Position:
             "epoch": self.epoch,
             "steps": self.steps,
             "order_at_start": self.order_at_start,
-            "losses": self.losses,
+            "losses": [_stacked(some) for some in self.losses],
             "generators": generators,
             "weights": self._weights(),
             "optimizers": [one.optimizer.state_dict() for one in self.objectives],
@@ -360,7 +466,8 @@ class Position:
     def load_state_dict(self, state: dict[str, Any], /) -> None:
         """Go on from there; weights are overwritten in place."""
         self.epoch, self.steps = state["epoch"], state["steps"]
-        self.order_at_start, self.losses = state["order_at_start"], state["losses"]
+        self.order_at_start = state["order_at_start"]
+        self.losses = [list(some.to(self.device)) for some in state["losses"]]
         with torch.no_grad():
             for name, parameter in self._weights().items():
                 parameter.copy_(state["weights"][name])
@@ -384,23 +491,38 @@ class Position:
         return found
 
 
-def _evaluate(
-    learner: Learner, data: TrainingData, config: Training, epoch: int
+def _stacked(losses: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(losses)) if losses else torch.zeros(0)
+
+
+def _compact(logits: np.ndarray) -> Tensor:
+    """Half as large; differences of a thousandth do not matter in training dynamics."""
+    largest = float(np.finfo(np.float16).max)
+    return torch.from_numpy(logits.clip(-largest, largest)).half()
+
+
+def _score(
+    train: np.ndarray,
+    validation: np.ndarray | None,
+    data: TrainingData,
+    config: Training,
+    epoch: int,
 ) -> list[dict[str, float | int | str]]:
-    train, validation = learner.evaluate(config.dtype)
-    if not (np.isfinite(train).all() and np.isfinite(validation).all()):
+    """Rows of the history, from logits; `validation` may be missing."""
+    splits = {
+        "train": (train, data.labels),
+        "noisy": (train[data.noisy], data.labels[data.noisy]),
+        "clean": (train[~data.noisy], data.labels[~data.noisy]),
+    }
+    if validation is not None:
+        splits["validation"] = (validation, data.validation_labels)
+    if not all(np.isfinite(logits).all() for logits, _ in splits.values()):
         raise TrainingFailed(
             f"the model answers with NaN or infinite logits after epoch {epoch}",
             setting="training.learning_rate",
             value=config.learning_rate,
             remedy="lower it",
         )
-    splits = {
-        "train": (train, data.labels),
-        "noisy": (train[data.noisy], data.labels[data.noisy]),
-        "clean": (train[~data.noisy], data.labels[~data.noisy]),
-        "validation": (validation, data.validation_labels),
-    }
     return [
         {"epoch": epoch, "split": split, **scores(logits, labels)}
         for split, (logits, labels) in splits.items()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from memloc.engine.store.store import Store
 
 KIND = "resume"
-REVISION = 2
+REVISION = 3
 """Raise it when the same training would write another state."""
 SAVE_EVERY = 600.0
 """Seconds between two states."""
