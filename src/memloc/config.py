@@ -405,7 +405,7 @@ class Training(Settings):
     """How θ_O, θ_M and the frozen model are fine-tuned (appendix D)."""
 
     epochs: Annotated[int, Field(ge=1, le=MOST_EPOCHS)] | Literal["auto"] = option(
-        50, "Passes over the data; auto: until all training labels are learned, and some more."
+        50, "Passes over the data; auto: until all training labels are learned."
     )
     most_epochs: int = setting(50, "Limit of epochs auto.", ge=1, le=MOST_EPOCHS)
     learning_rate: float = option(1e-5, "Peak learning rate.", gt=0)

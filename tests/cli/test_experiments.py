@@ -72,7 +72,7 @@ def test_by_default_both_models_train_until_the_labels_are_learned(memloc) -> No
     labelled_rows(60).to_csv("words.csv", index=False)
     code, out, err = memloc(
         *("run", "--model", "tiny", "--task", "words.csv", "--learning-rate", "3e-3"),
-        *("--training.memorised_at", "0.6", "--training.most_epochs", "12", "--workers", "1"),
+        *("--training.memorised_at", "0.4", "--training.most_epochs", "30", "--workers", "1"),
         *("--techniques", "swapping,gradients", "--no-explain", "--seeds", "1,2"),
     )
     assert code == 0, err
@@ -81,10 +81,10 @@ def test_by_default_both_models_train_until_the_labels_are_learned(memloc) -> No
     ends = history.groupby(["seed", "state"])["epoch"].max()
     for seed in (1, 2):
         rows = history.query("seed == @seed and state == 'memorised' and split == 'train'")
-        learned = rows.loc[rows["accuracy"] > 0.6, "epoch"].min()
-        end = learned + max(2, -(-learned // 4))
-        assert ends[seed, "memorised"] == ends[seed, "original"] == end < 12
-    assert ends[1, "frozen"] == 12
+        learned = rows.loc[rows["accuracy"] > 0.4, "epoch"].min()
+        end = learned + max(3, -(-learned // 2))
+        assert ends[seed, "memorised"] == ends[seed, "original"] == end < 30
+    assert ends[1, "frozen"] == 30
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["training"]["epochs"] == max(ends[:, "memorised"])
     last = history[history["epoch"] == history.groupby(["seed", "state"])["epoch"].transform("max")]

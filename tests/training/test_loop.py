@@ -229,8 +229,8 @@ def rates_of(config: Training, **how: int) -> tuple[list[float], list[float], in
 
 
 def rates_plainly(settled: int, per_epoch: int, rising: int) -> list[float]:
-    """Up to the peak, level until an epoch has ended, then down to 0 in a quarter as many."""
-    falling = max(2, -(-settled // 4))
+    """Up to the peak, level until an epoch has ended, then down to 0 in half as many."""
+    falling = max(3, -(-settled // 2))
     found = []
     for step in range((settled + falling) * per_epoch):
         rate = min(1.0, step / rising)

@@ -7,9 +7,9 @@ parameters get no gradient and do not count in the clipping norm.
 Several tasks can train one model together (the control setup, section 3.2): each is an `Objective`
 with an optimiser and a schedule of its own, and their batches take turns in random order.
 
-With `epochs: auto` the learning rate stays at its peak until the training labels are learned, and
-then falls to 0 in as many epochs as `settling` says. θ_O follows the schedule of its θ_M, so that
-both make the same number of steps.
+With `epochs: auto` the learning rate stays at its peak until nearly all training labels are
+learned, and then falls to 0 in as many epochs as `settling` says, in which the rest are learned.
+θ_O follows the schedule of its θ_M, so that both make the same number of steps.
 
 The logits of all training examples are kept after every epoch: the training dynamics. Validation
 is only evaluated as often as a curve needs.
@@ -43,9 +43,11 @@ from memloc.training.learners import Learner
 from memloc.training.resume import ResumePoint
 
 Weights = dict[str, Tensor]
-FEWEST_SETTLING, SETTLING_SHARE = 2, 0.25
-"""Epochs in which the learning rate falls at the end of an open training: at least so many, and
-this share of those before."""
+NEARLY_LEARNED = 0.98
+"""Training accuracy from which on the learning rate of an open training falls. At its peak, the
+last labels take long, as those that are learned are lost again."""
+FEWEST_SETTLING, SETTLING_SHARE = 3, 0.5
+"""Epochs in which it falls: at least so many, and this share of those before."""
 CURVE = 6
 """Epochs that are enough to draw a curve of the validation accuracy."""
 
@@ -146,9 +148,10 @@ def fine_tune(
     for losses in train([objective, *beside], seed, report, resume):
         epoch = result.epochs + 1
         train_logits = learner.evaluate(config.dtype)
-        learned = float((train_logits.argmax(axis=1) == data.labels).mean()) > config.memorised_at
+        accuracy = float((train_logits.argmax(axis=1) == data.labels).mean())
         if objective.open_end is not None and objective.open_end.start is None:
-            due = learned if settle_after is None else epoch == settle_after
+            enough = min(NEARLY_LEARNED, config.memorised_at)
+            due = accuracy > enough if settle_after is None else epoch == settle_after
             if due or epoch == objective.latest:
                 objective.settle(epoch)
                 result.settled_after = epoch
@@ -158,7 +161,7 @@ def fine_tune(
         result.steps += len(losses[0])
         result.history = pd.DataFrame([*result.history.to_dict("records"), *rows])
         result.logits.append(_compact(train_logits))
-        if result.memorised_epoch is None and learned:
+        if result.memorised_epoch is None and accuracy > config.memorised_at:
             result.memorised_epoch = epoch
             result.memorised_at = _copy(learner.changed())
         end_epoch(epoch, learner.changed())
