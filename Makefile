@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: demo test test-slow faults lint bench docs support tables reproduction clean
 
 demo: $(DEMO)
-	$(BIN)/memloc run
+	$(BIN)/memloc run --limit 200
 
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
