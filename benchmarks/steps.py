@@ -415,7 +415,7 @@ class Bench:
     def probing(self, context: Context) -> Step:
         """Probes for noise on layers 0 to L."""
         begun = self.begin()
-        slow = self.probe_plainly([(self.subject.noisy.astype(np.int64), 2)])
+        slow = self.probe_plainly([self.subject.noisy.astype(np.int64)], 2, predict_noise=True)
         technique = Probing(self.sizes.probes)
         fast, _ = timed(lambda: technique.localise(context))
         work = self.probe_work(technique.config, self.n_layers + 2, 2) + 2 * self.pass_work()
@@ -432,7 +432,7 @@ class Bench:
         """Probes for original and for perturbed labels."""
         begun = self.begin()
         n_classes = len(self.subject.task.labels)
-        slow = self.probe_plainly([(labels, n_classes) for labels in (self.labels, self.original)])
+        slow = self.probe_plainly([self.labels, self.original], n_classes, predict_noise=False)
         technique = ClassProbes(self.sizes.probes)
         fast, _ = timed(lambda: technique.localise(context))
         work = 2 * self.probe_work(technique.config, self.n_layers, n_classes)
@@ -445,7 +445,9 @@ class Bench:
             self.share(work, fast, begun),
         )
 
-    def probe_plainly(self, targets: Sequence[tuple[np.ndarray, int]]) -> Sample:
+    def probe_plainly(
+        self, targets: Sequence[np.ndarray], n_classes: int, *, predict_noise: bool
+    ) -> Sample:
         """The authors' probes for some kinds of labels; each kind encodes all examples anew."""
         layers = range(self.n_layers + 1)
         chosen = strata(layers, self.sizes.probed_layers, lambda layer: layer)
@@ -454,19 +456,19 @@ class Bench:
         )
         training = 0.0
         batches = -(-int(0.7 * len(self.labels)) // 32)
-        for labels, n_classes in targets:
+        for labels in targets:
             for layer in chosen:
                 features = torch.from_numpy(np.stack([of[layer] for of in states.values()])).float()
                 seconds, _ = timed(
-                    lambda features=features, labels=labels, n_classes=n_classes: authors_probe(
+                    lambda features=features, labels=labels: authors_probe(
                         features,
                         labels,
                         self.subject.noisy,
-                        self.random.permutation(len(labels)),
+                        shuffled(self.subject.noisy, self.random),
                         initial_weights(SEED, features.shape[1], 128, n_classes),
                         (self.random.permutation(batches) for _ in range(100)),
                         lambda *shape: (torch.rand(shape) >= 0.1) / 0.9,
-                        predict_noise=labels is not self.labels and labels is not self.original,
+                        predict_noise=predict_noise,
                     )
                 )
                 training += seconds
@@ -506,7 +508,8 @@ class Bench:
             if all(set(group) - noisy for group in members(pair))
         }
         moved = [pair for pair in pairs if set(members(pair)[0]) & noisy]
-        sample = strata(moved, len(SETUPS), lambda pair: pairs[pair])
+        middles = strata(moved, len(SETUPS), lambda pair: pairs[pair])
+        sample = [middles[i % len(middles)] for i in range(len(SETUPS))]  # two classes: two pairs
         layers = [self.n_layers * (i + 1) // len(SETUPS) for i in range(len(SETUPS))]
         reading = encoding = 0.0
         expected = {}
@@ -590,6 +593,15 @@ def strata(items: Iterable[T], n: int, key: Callable[[T], Any]) -> list[T]:
     ordered = sorted(items, key=key)
     n = min(n, len(ordered))
     return [ordered[int((i + 0.5) * len(ordered) / n)] for i in range(n)]
+
+
+def shuffled(noisy: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """All examples in random order, with noisy and clean ones in the fifth that tests a probe."""
+    while True:
+        order = random.permutation(len(noisy))
+        tested = noisy[order[int(0.8 * len(order)) :]]
+        if tested.any() and not tested.all():
+            return order
 
 
 def _layers(window: Window) -> authors.Window:

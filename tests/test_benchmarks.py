@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.__main__ import SIDES, as_json, report, totals
-from benchmarks.steps import Bench, Sizes, strata
+from benchmarks.steps import Bench, Sizes, shuffled, strata
 from benchmarks.subjects import Subject, with_layers_twice
 from rich.console import Console
 
@@ -99,3 +99,13 @@ def test_a_sample_of_windows_has_the_mean_size_of_all() -> None:
     sample = strata(windows, 3, lambda window: window.size)
     assert len(sample) == 3
     assert np.mean([w.size for w in sample]) == pytest.approx(np.mean([w.size for w in windows]))
+
+
+def test_noisy_and_clean_examples_test_a_probe_however_few_there_are() -> None:
+    random = np.random.default_rng(0)
+    noisy = np.arange(20) == 3
+    orders = [shuffled(noisy, random) for _ in range(20)]
+    for order in orders:
+        assert sorted(order) == list(range(20))
+        assert 3 in order[16:]
+    assert len({tuple(order) for order in orders}) == 20
