@@ -28,9 +28,10 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Fast paths against their slow oracles, side by side; prints ratios and writes bench.json.
+# The whole analysis: the authors' recipe, memloc's defaults and --exact, side by side; prints times
+# and writes bench.json. On real texts: make bench BENCH="--data-dir DIR --task trec".
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks $(BENCH)
 
 # The documentation as a site; broken links are errors. Open site/index.html, or with search:
 # python3 -m http.server --directory site

@@ -1,8 +1,10 @@
-"""What this machine can do at best: the yardstick for everything else."""
+"""What this machine can do at best, the yardstick for everything else; and the clock."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -17,3 +19,10 @@ def matmul_peak(seconds: float = 1.0) -> float:
         left @ right
         best = max(best, 2 * 1024**3 / (time.perf_counter() - started))
     return best
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds, and what the work returned."""
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,37 @@ def their_model(classifier: Any) -> TheirModel:
         model.classifier.weight.copy_(head.weight)
         model.classifier.bias.copy_(head.bias)
     return model.eval()
+
+
+class Checkpoints:
+    """Their files: the pre-trained model, and the weights of those that were fine-tuned.
+
+    They read them again for every window that they retrain, and in the centroid analysis for every
+    pair of classes and every layer.
+    """
+
+    def __init__(self, folder: Path, pretrained: TheirModel, **trained: TheirModel) -> None:
+        self.folder, self.n_labels = folder, pretrained.classifier.out_features
+        base: Any = pretrained.get_submodule(pretrained.place)
+        self.base = type(base)
+        # The head of BERT does not look at the pooler.
+        self.options = {"add_pooling_layer": False} if pretrained.kind == "bert" else {}
+        base.save_pretrained(folder / "pretrained")
+        for name, model in trained.items():
+            torch.save(model.state_dict(), folder / f"{name}.pt")
+
+    def load(self, name: str, without: Window = ()) -> TheirModel:
+        """A fine-tuned model; the layers in `without` stay pre-trained."""
+        model = TheirModel(
+            self.base.from_pretrained(self.folder / "pretrained", **self.options), self.n_labels
+        )
+        state = self.weights(name)
+        kept = {key: value for key, value in state.items() if layer_of(key) not in without}
+        model.load_state_dict(kept, strict=False)
+        return model.eval()
+
+    def weights(self, name: str) -> dict[str, Tensor]:
+        return torch.load(self.folder / f"{name}.pt", weights_only=True)
 
 
 class Texts:
@@ -118,16 +150,30 @@ def swapping(
     clean: Sequence[int],
 ) -> dict[Window, tuple[float, float]]:
     """Accuracy on the noisy and on the clean examples, by window."""
-    model, theirs = copy.deepcopy(memorised), original.state_dict()
-    found = {}
-    for window in their_windows(len(memorised.layers)):
-        state = dict(memorised.state_dict())
-        for name in state:
-            if layer_of(name) in window:
-                state[name] = theirs[name]
-        model.load_state_dict(state)
-        found[window] = data.accuracy(model, noisy), data.accuracy(model, clean)
-    return found
+    model, windows = copy.deepcopy(memorised), their_windows(len(memorised.layers))
+    return {
+        window: swap_window(model, memorised, original, window, data, noisy, clean)
+        for window in windows
+    }
+
+
+def swap_window(
+    model: TheirModel,
+    memorised: TheirModel,
+    original: TheirModel,
+    window: Window,
+    data: Texts,
+    noisy: Sequence[int],
+    clean: Sequence[int],
+) -> tuple[float, float]:
+    """Accuracy on the noisy and on the clean examples; `model` is what the weights are put into."""
+    model.load_state_dict(mixed(memorised.state_dict(), original.state_dict(), window))
+    return data.accuracy(model, noisy), data.accuracy(model, clean)
+
+
+def mixed(mine: dict[str, Tensor], theirs: dict[str, Tensor], window: Window) -> dict[str, Tensor]:
+    """The weights of one model, with some layers of another."""
+    return {n: theirs[n] if layer_of(n) in window else value for n, value in mine.items()}
 
 
 # --- forgetting gradients ------------------------------------------------------------------------
@@ -178,73 +224,149 @@ def gradient_weights(
 # --- centroid analysis ---------------------------------------------------------------------------
 
 
+Positions = dict[str, dict[int, float]]
+"""Of class_a, class_b and the noisy examples, by row."""
+
+
 def centroid_positions(
     model: TheirModel, data: Texts, original: Sequence[int], noisy: Iterable[int]
-) -> dict[tuple[int, int, int], dict[str, dict[int, float]]]:
-    """By pair of classes and layer (from 1): positions of class1, class2 and the noisy, by row."""
-    wrong, states = set(noisy), _states(model, data)
+) -> dict[tuple[int, int, int], Positions]:
+    """By pair of classes and layer (from 1)."""
+    wrong, states = set(noisy), states_of(model, data, range(len(data.texts)))
     found = {}
     for layer in range(1, len(model.layers) + 1):
         for one, two in permutations(range(model.classifier.out_features), 2):
-            of_one = _representations(states[layer - 1], data.labels, original, wrong, one, two)
-            of_two = _representations(states[layer - 1], data.labels, original, wrong, two, one)
-            start = np.mean([v for row, v in of_one.items() if row not in wrong], axis=0)
-            end = np.mean([v for row, v in of_two.items() if row not in wrong], axis=0)
-            direction = (end - start) / np.linalg.norm(end - start)
-            far = float(np.dot(end - start, direction))
-            on_line = [
-                {row: float(np.dot(v - start, direction)) / far for row, v in group.items()}
-                for group in (of_one, of_two)
+            groups = [
+                {row: states[row][layer] for row in of_class(data.labels, original, wrong, *pair)}
+                for pair in ((one, two), (two, one))
             ]
-            found[one, two, layer] = {
-                "class_a": {row: x for row, x in on_line[0].items() if row not in wrong},
-                "class_b": {row: x for row, x in on_line[1].items() if row not in wrong},
-                "noisy": {row: x for row, x in on_line[0].items() if row in wrong},
-            }
+            found[one, two, layer] = on_the_line(*groups, wrong)
     return found
 
 
-def _representations(
-    states: Sequence[np.ndarray],
-    labels: Sequence[int],
+def positions_of_pair(
+    model: TheirModel,
+    data: Texts,
     original: Sequence[int],
-    noisy: set[int],
-    focus: int,
-    other: int,
-) -> dict[int, np.ndarray]:
+    noisy: Iterable[int],
+    pair: tuple[int, int],
+    layer: int,
+) -> Positions:
+    """One pair in one layer, for which they encode the examples of both classes again."""
+    wrong, groups = set(noisy), []
+    for focus, other in (pair, pair[::-1]):
+        states = states_of(model, data, of_class(data.labels, original, wrong, focus, other))
+        groups.append({row: state[layer] for row, state in states.items()})
+    return on_the_line(*groups, wrong)
+
+
+def of_class(
+    labels: Sequence[int], original: Sequence[int], noisy: set[int], focus: int, other: int
+) -> list[int]:
     """Examples of one class; of the noisy ones among them, those that were of the other class."""
-    return {
-        row: states[row]
+    return [
+        row
         for row, label in enumerate(labels)
         if label == focus and (row not in noisy or original[row] == other)
+    ]
+
+
+def on_the_line(
+    of_one: dict[int, np.ndarray], of_two: dict[int, np.ndarray], noisy: set[int]
+) -> Positions:
+    """Where examples are on the line from the clean mean of one class to that of the other."""
+    start = np.mean([v for row, v in of_one.items() if row not in noisy], axis=0)
+    end = np.mean([v for row, v in of_two.items() if row not in noisy], axis=0)
+    direction = (end - start) / np.linalg.norm(end - start)
+    far = float(np.dot(end - start, direction))
+    one, two = (
+        {row: float(np.dot(v - start, direction)) / far for row, v in group.items()}
+        for group in (of_one, of_two)
+    )
+    return {
+        "class_a": {row: x for row, x in one.items() if row not in noisy},
+        "class_b": {row: x for row, x in two.items() if row not in noisy},
+        "noisy": {row: x for row, x in one.items() if row in noisy},
     }
 
 
-def _states(model: TheirModel, data: Texts) -> list[list[np.ndarray]]:
-    """By layer and example, the output of the layer for [CLS], or for the last token."""
+def states_of(model: TheirModel, data: Texts, rows: Iterable[int]) -> dict[int, list[np.ndarray]]:
+    """By row, the state of [CLS], or of the last token, before and after every layer.
+
+    One example at a time, with a whole pass each.
+    """
     model.eval()
-    found: list[list[np.ndarray]] = [[] for _ in model.layers]
+    found: list[np.ndarray] = []
     position = 0 if model.kind == "bert" else -1
 
-    def keep(number: int) -> Any:
-        def hook(_module: Any, _inputs: Any, output: Any) -> None:
-            state = output[0] if isinstance(output, tuple) else output
-            found[number].append(state[0, position].double().numpy())
+    def keep(state: Tensor) -> None:
+        found.append(state[0, position].double().numpy())
 
-        return hook
+    def before(_: Any, args: Any, kwargs: Any) -> None:
+        keep(args[0] if args else kwargs["hidden_states"])
 
-    handles = [
-        layer.register_forward_hook(keep(number)) for number, layer in enumerate(model.layers)
-    ]
+    def after(_: Any, __: Any, output: Any) -> None:
+        keep(output[0] if isinstance(output, tuple) else output)
+
+    handles = [model.layers[0].register_forward_pre_hook(before, with_kwargs=True)]
+    handles += [layer.register_forward_hook(after) for layer in model.layers]
+    states = {}
     with torch.no_grad():
-        for row in range(len(data.texts)):
+        for row in rows:
+            found = []
             model(**data.batch([row])[0])
+            states[row] = found
     for handle in handles:
         handle.remove()
-    return found
+    return states
 
 
-# --- layer retraining ----------------------------------------------------------------------------
+# --- fine-tuning and layer retraining ------------------------------------------------------------
+
+Evaluation = tuple["Texts", Sequence[int], int]
+"""Data, rows, and examples per batch."""
+
+
+def train(
+    model: TheirModel,
+    closed: Callable[[str], bool],
+    data: Texts,
+    epochs: Sequence[Sequence[Sequence[int]]],
+    rate: float,
+    evaluations: Sequence[Evaluation] = (),
+) -> list[float]:
+    """Train a model in place, with dropout in all of it; the loss of every step.
+
+    Gradients go through the whole model in every step, whatever is frozen.
+
+    Args:
+        model: The model.
+        closed: Whether a parameter of this name is frozen.
+        data: All examples.
+        epochs: Per epoch, the rows of every batch.
+        rate: Peak learning rate.
+        evaluations: What the model is evaluated on after every epoch.
+    """
+    learns = [p for n, p in model.named_parameters() if not closed(n)]
+    optimizer = torch.optim.AdamW(learns, lr=rate)
+    steps = sum(map(len, epochs))
+    schedule = transformers.get_scheduler("linear", optimizer, int(0.1 * steps), steps)
+    losses = []
+    for batches in epochs:
+        for rows in batches:
+            model.train()
+            inputs, labels = data.batch(rows)
+            loss = nn.functional.cross_entropy(model(**inputs), labels)
+            loss.backward()
+            nn.utils.clip_grad_norm_(learns, 1.0)
+            optimizer.step()
+            schedule.step()
+            model.zero_grad()
+            losses.append(float(loss.detach()))
+        for texts, rows, size in evaluations:
+            texts.accuracy(model, rows, size)
+    model.eval()
+    return losses
 
 
 def retrain(
@@ -256,7 +378,7 @@ def retrain(
     rate: float,
     seed: int,
 ) -> tuple[TheirModel, list[float]]:
-    """The retrained model, and the loss of every step; dropout acts in the whole model.
+    """The retrained model, and the loss of every step.
 
     Args:
         memorised: θ_M2.
@@ -270,27 +392,11 @@ def retrain(
     model = copy.deepcopy(pretrained)
     kept = {n: v for n, v in memorised.state_dict().items() if layer_of(n) not in window}
     model.load_state_dict(kept, strict=False)
-    learns = [p for n, p in model.named_parameters() if not _is_frozen(n, window)]
-    optimizer = torch.optim.AdamW(learns, lr=rate)
-    steps = sum(map(len, epochs))
-    schedule = transformers.get_scheduler("linear", optimizer, int(0.1 * steps), steps)
-    losses = []
     torch.manual_seed(seed)
-    for batches in epochs:
-        for rows in batches:
-            model.train()
-            inputs, labels = data.batch(rows)
-            loss = nn.functional.cross_entropy(model(**inputs), labels)
-            loss.backward()
-            nn.utils.clip_grad_norm_(learns, 1.0)
-            optimizer.step()
-            schedule.step()
-            model.zero_grad()
-            losses.append(float(loss.detach()))
-    return model.eval(), losses
+    return model, train(model, lambda name: outside(name, window), data, epochs, rate)
 
 
-def _is_frozen(name: str, window: Window) -> bool:
+def outside(name: str, window: Window) -> bool:
     """Head and final norm learn, and the layers of the window; embeddings and pooler do not."""
     layer = layer_of(name)
     if layer is not None:
