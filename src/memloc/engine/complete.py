@@ -142,14 +142,20 @@ def complete_localisation(given: Tree) -> Localisation:
     tree, own = split_techniques(given, Localisation)
     pretrained = tree.get("pretrained")
     tree["training"] = _training(tree.get("training"), str(pretrained or ""))
-    usual = [n for n in DEFAULT_TECHNIQUES if pretrained or not _needs_pretrained(find(n))]
+    usual = usual_techniques(pretrained)
     tree["techniques"] = choose_techniques(tree.pop("techniques", None) or None, own, usual)
     found = Localisation(**tree)
     return found.replace(techniques=_suited(found.techniques, str(pretrained), found.training))
 
 
-def _needs_pretrained(technique: type[Technique]) -> bool:
-    return any(need.endswith(("pretrained", "frozen")) for need in technique.needs)
+def usual_techniques(pretrained: str | None) -> list[str]:
+    """Those that given models are analysed with, unless others are chosen."""
+    starts = ("pretrained", "frozen")
+    return [
+        name
+        for name in DEFAULT_TECHNIQUES
+        if pretrained or not any(need.endswith(starts) for need in find(name).needs)
+    ]
 
 
 def complete_control(given: Tree, strict: bool = True) -> ControlRun:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.config import (
+    DEFAULT_TECHNIQUES,
     PARTS,
     Localisation,
     Run,
@@ -28,6 +30,7 @@ from memloc.config import (
     settings_in,
     write_value,
 )
+from memloc.engine.complete import usual_techniques
 from memloc.errors import MISSING as UNKNOWN
 from memloc.errors import MemlocError
 from memloc.models.names import known_training
@@ -345,7 +348,9 @@ def _made(run: RunFolder, costs: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None = None) -> str:
-    """`memloc run ...` or `memloc localise ...`, with every setting that is not the usual one.
+    """`memloc run ...` or `memloc localise ...`, with every setting that is not a default.
+
+    Task, model and seeds of a run are always named.
 
     Args:
         settings: Of a result, as in its settings.json.
@@ -356,7 +361,8 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
         return "memloc.localise(…)  # in Python, with models in memory"
     if trained:
         words = ["memloc", "run", *_options(Run(**settings))]
-        runs = Path("runs") if folder is None else folder.parent
+        # The folder may be "." or "..", which have no parent by name.
+        runs = Path("runs") if folder is None else Path(os.path.normpath(folder / ".."))
         words += [] if runs == Path("runs") else ["--runs", str(runs)]
     else:
         words = ["memloc", "localise", *_options(Localisation(**settings))]
@@ -365,7 +371,10 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
 
 
 def _options(settings: Run | Localisation) -> Iterator[str]:
-    start = settings.model.name if isinstance(settings, Run) else settings.pretrained or ""
+    if isinstance(settings, Run):
+        start, usual_names = settings.model.name, list(DEFAULT_TECHNIQUES)
+    else:
+        start, usual_names = settings.pretrained or "", usual_techniques(settings.pretrained)
     group: Any = type(settings)
     usual = group.model_construct(training=Training(**known_training(start)))
     for setting in settings_in(group):
@@ -380,7 +389,7 @@ def _options(settings: Run | Localisation) -> Iterator[str]:
             short = None if setting.is_switch else setting.option
             yield from _option(short or f"--{setting.path}", value)
     chosen = [name for name in settings.techniques if name not in names("explanation")]
-    if chosen != list(usual.techniques):
+    if chosen != usual_names:
         yield from _option("--techniques", chosen)
     for name, given in settings.techniques.items():
         known = installed(name)
