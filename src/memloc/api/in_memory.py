@@ -22,7 +22,7 @@ from memloc.data.files import ORIGINAL_LABEL_COLUMN, labelled_examples, read_tab
 from memloc.engine.given import adapter_parameters
 from memloc.errors import DataError, ModelError, nearest
 from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, codec_of, set_padding
+from memloc.models.load import Classifier, check_adapter, codec_of, set_padding
 from memloc.models.selftest import Snapshot
 
 if TYPE_CHECKING:
@@ -59,12 +59,7 @@ def unwrap(model: Any, role: str) -> nn.Module:
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return unwrap(model.module, role)
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        active = wrapper.active_peft_config
-        if getattr(active, "is_prompt_learning", False):
-            raise ModelError(
-                f"{role} has learned a prompt ({active.peft_type}), which is not in its layers; "
-                "adapters in the layers, such as LoRA, can be analysed"
-            )
+        check_adapter(wrapper.active_peft_config, role)
         return unwrap(wrapper.get_base_model(), role)
     return model
 
