@@ -375,7 +375,9 @@ class Data(Columns):
     task: str = option("questions", "A name from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.")
     data_dir: Path | None = option(None, "Folder with local copies of the paper's tasks.")
     validation: Path | None = rare(None, "File with validation examples (default: a fifth).")
-    limit: int | None = option(None, "Training examples to use (stratified).", ge=1)
+    limit: int | None = option(
+        None, "Training examples to use; classes and known wrong labels keep their shares.", ge=1
+    )
     binarise: bool = rare(False, "Keep only the two most frequent classes (appendix C).")
     noise: float = option(0.15, "Share of the labels of each class to flip.", gt=0, lt=1)
     seed: int = rare(1, "Decides whose label flips in all model seeds.", name="--data-seed", ge=0)
