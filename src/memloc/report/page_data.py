@@ -59,6 +59,8 @@ CURVES = (
 """State and split of the learning curves."""
 LOWEST, HIGHEST, STEPS, MISSING = -1.0, 2.0, 254, 255
 """Positions between two classes become bytes: 0..254, and 255 if there is none."""
+MOST_POINTS = 3000
+"""Of the memorisation map."""
 LONGEST = 2000
 """Characters of a text."""
 PICTURES = {
@@ -129,6 +131,7 @@ def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
             }
         data["views"].append(single)
     data["examples"] = _example_columns(run, noisy) if len(noisy) else None
+    data["map"] = _memorisation_map(run)
     data["made"] = _made(run, tables.get("costs"))
     some = f"Only the first {len(noisy):,}" if len(noisy) else "None"
     sentence = f"{some} of {total:,} noisy examples are on this page, to keep it small."
@@ -257,6 +260,25 @@ def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
         by_example = scores.set_index("example").reindex(noisy.index)
         columns["counterfactual"] = by_example["counterfactual_memorisation"].tolist()
     return columns
+
+
+def _memorisation_map(run: RunFolder) -> dict[str, Any] | None:
+    """Probability of the label of each example if it was seen, and if it was held out."""
+    scores = run.table("memorisation_map")
+    if scores is None:
+        return None
+    both = ["training_memorisation", "generalisation_score"]
+    there = scores.dropna(subset=both)
+    if there.empty:
+        return None
+    shown = there.iloc[np.unique(np.linspace(0, len(there) - 1, MOST_POINTS).astype(int))]
+    found: dict[str, Any] = {"total": len(there), "shown": len(shown)}
+    for group, noisy in (("clean", False), ("noisy", True)):
+        rows, points = (table.loc[table["noisy"] == noisy, both] for table in (there, shown))
+        for name, column in zip(("seen", "held_out"), both, strict=True):
+            found.setdefault(group, {})[name] = points[column].round(3).tolist()
+            found[group][f"{name}_mean"] = float(rows[column].mean())
+    return found
 
 
 def _ways(run: RunFolder, tables: Tables, noisy: pd.DataFrame) -> dict[str, Any]:
