@@ -123,6 +123,29 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path, name):
     assert words in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "text;label\nwell, then;a\nso;b\n",
+        "text;label;notes, if any\nwell, then;a;\nso;b;x, y\n",
+        '"text";"label"\n"well, then";a\nso;b\n',
+    ],
+)
+def test_a_file_with_semicolons_is_read_whatever_its_texts_hold(tmp_path, text):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    table = read_table(path)
+    assert table["text"].tolist() == ["well, then", "so"]
+    assert table["label"].tolist() == ["a", "b"]
+
+
+def test_a_file_whose_rows_do_not_fit_its_header_names_the_separator(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\na;b\nc;d;e\n")
+    with pytest.raises(DataError, match=r"by its header, fields are separated by semicolons.*3"):
+        read_table(path)
+
+
 # --- columns
 
 

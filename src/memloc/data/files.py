@@ -91,7 +91,10 @@ def read_table(path: Path | str) -> pd.DataFrame:
             columns = pq.ParquetFile(path).read().to_pydict()
             table = pd.DataFrame(columns, dtype=object)
         elif suffix in (".csv", ".tsv"):
-            remedy = 'put quotation marks around texts, and write "" for one inside a text'
+            remedy = (
+                "write the names of the columns in the first line, put quotation marks around "
+                'texts, and write "" for one inside a text'
+            )
             table = _read_csv(_read_text(path), "\t" if suffix == ".tsv" else ",")
         else:
             remedy = 'write one object per line, such as {"text": "…", "label": "…"}'
@@ -121,12 +124,16 @@ def _read_text(path: Path) -> str:
 
 
 def _read_csv(text: str, separator: str) -> pd.DataFrame:
-    header = text.lstrip().partition("\n")[0]
-    if separator not in header:  # a file with another separator than its ending says
-        separator = max(",\t;|", key=header.count)
-    table = pd.read_csv(io.StringIO(text), sep=separator, dtype=object, na_filter=False)
-    if not isinstance(table.index, pd.RangeIndex):  # pandas took the first field for a name
-        raise ValueError("rows have more fields than the header")
+    header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    # A file may have another separator than its ending says: the one that its header has most of.
+    separator = max((separator, *",\t;|"), key=header.count)
+    try:
+        table = pd.read_csv(io.StringIO(text), sep=separator, dtype=object, na_filter=False)
+        if not isinstance(table.index, pd.RangeIndex):  # pandas took the first field for a name
+            raise ValueError("rows have more fields than the header")
+    except ValueError as error:
+        name = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
+        raise ValueError(f"by its header, fields are separated by {name}: {error}") from None
     return table.rename(columns=str.strip)
 
 
