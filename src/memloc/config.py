@@ -697,7 +697,9 @@ class Localisation(Settings):
 
     memorised: str = option(..., "Model fine-tuned on the labels in the data: directory or name.")
     original: str = option(..., "The same model fine-tuned on the original labels.")
-    pretrained: str | None = option(None, "The model before fine-tuning, for retraining, gradients and probing.")
+    pretrained: str | None = option(
+        None, "The model before fine-tuning, for retraining, gradients and probing."
+    )
     near_ceiling: str | None = option(
         None,
         "The memorised model when it had just learned the labels (for gradients).",

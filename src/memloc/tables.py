@@ -135,7 +135,7 @@ RENAMED: dict[Experiment, dict[str, str]] = {"control": {"model": "state"}}
 
 TECHNIQUE = Column("str", "name of the technique")
 LAYER = Column("int64", "the layer")
-EXAMPLE = Column("int64", "number of the training example")
+EXAMPLE = Column("int64", "the training example: its row in the data, from 0")
 FIRST = Column("int64", "first layer of the window")
 LAST = Column("int64", "last layer of the window")
 LABEL = Column("int64", "the label as trained")

@@ -442,5 +442,6 @@ def describe(task: Task) -> dict[str, Any]:
         "classes": list(task.labels),
         "examples": len(task.train),
         "noisy_examples": int(task.train["noisy"].sum()),
+        "validation_examples": len(task.validation),
         "noise": task.noise,
     }

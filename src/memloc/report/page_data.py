@@ -158,6 +158,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "classes": summary.get("classes") or [],
         "n_examples": summary.get("examples"),
         "n_noisy": summary.get("noisy_examples"),
+        "n_validation": summary.get("validation_examples"),
         "noisy_labels": noisy_labels(summary),
         "words": [sentence for sentence in words if sentence],
         "caveats": [
