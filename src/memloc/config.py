@@ -557,10 +557,12 @@ class Workers(Settings):
         None, "States a process keeps in memory, such as 500MB (default: 1GB); more go to a file."
     )
     low_memory: bool = rare(False, "Layers of θ_O stay in a file until needed; same results.")
+    save_every: float = rare(10.0, "Minutes between two saved states of a training.", gt=0)
 
     def where(self, device: str) -> dict[str, Any]:
         """For `Job.where`."""
-        return {"device": device, "cache_memory": self.cache_memory, "low_memory": self.low_memory}
+        memory = {"cache_memory": self.cache_memory, "low_memory": self.low_memory}
+        return {"device": device, **memory, "save_every": self.save_every * 60}
 
 
 class Engine(Workers):
@@ -606,13 +608,8 @@ class Execution(Workers):
 
     executor: ExecutorName = option("local", "Where jobs run.")
     device: DeviceSetting = "auto"
-    save_every: float = option(10.0, "Minutes between two saved states of a training.", gt=0)
     ray: Ray = Ray()
     slurm: Slurm = Slurm()
-
-    def where(self, device: str) -> dict[str, Any]:
-        """For `Job.where`."""
-        return {**super().where(device), "save_every": self.save_every * 60}
 
 
 def _check_different(seeds: tuple[int, ...]) -> tuple[int, ...]:

@@ -142,6 +142,7 @@ def run(
     workers: int | None = None,
     cache_memory: str | int | None = None,
     low_memory: bool = False,
+    save_every: float = 10.0,
     progress: bool | Progress = True,
 ) -> Result:
     """Flip labels, fine-tune, and find the layers that hold the flipped labels.
@@ -168,6 +169,7 @@ def run(
         workers: Processes, each with one thread; None takes one per core.
         cache_memory: States a process keeps in memory, such as "2GB"; more go to a file.
         low_memory: Layers of θ_O stay in a file until they are needed.
+        save_every: Minutes between two saved states of a training.
         progress: Show how far it is.
 
     Example:
@@ -183,8 +185,8 @@ def run(
         MemlocError: If something that was given cannot be used.
     """
     with _as_arguments(_ARGUMENTS):
-        memory = {"cache_memory": cache_memory, "low_memory": low_memory}
-        engine = Engine(runs=Path(runs), workers=workers, **memory)
+        how = {"cache_memory": cache_memory, "low_memory": low_memory, "save_every": save_every}
+        engine = Engine(runs=Path(runs), workers=workers, **how)
         given = data.given() if isinstance(data, Settings) else dict(data or {})
         given |= {} if validation is None else {"validation": validation}
         if not isinstance(task, str | Path):
