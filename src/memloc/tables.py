@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 """The page that shows a result, in its folder."""
+CHECKSUMS = "checksums.json"
+"""Of every other file of a result."""
 ARTEFACTS = "artefacts.json"
 """Kinds and keys of everything in the store that a result was made from."""
 

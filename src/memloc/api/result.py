@@ -17,6 +17,7 @@ from memloc.errors import MemlocError, StoreError, nearest
 from memloc.results.folders import (
     ResultsError,
     RunFolder,
+    check_files,
     check_folder,
     damaged,
     look_through,
@@ -233,7 +234,7 @@ def load(folder: str | Path) -> Result:
         ('swapping',)
 
     Raises:
-        MemlocError: If it holds no result, or several, or if a file is damaged.
+        MemlocError: If it holds no result, or several, or if a file is damaged or was changed.
     """
     place = Path(folder)
     results = [one for one in look_through(place) if one.summary]
@@ -243,6 +244,7 @@ def load(folder: str | Path) -> Result:
         raise ResultsError(
             f"{str(folder)!r} has no finished result (summary.json and settings.json)", remedy=hint
         )
+    check_files(place)
     tables = {}
     for file in sorted(place.glob("*.parquet")):
         try:
