@@ -68,7 +68,7 @@ class Result:
         Raises:
             MemlocError: If there is none.
         """
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             remedy = nearest(name, self.tables)
             raise MemlocError(f"there is no table {name!r}", remedy=remedy)
         return self.tables[name]
@@ -103,10 +103,10 @@ class Result:
             MemlocError: If the technique has no result.
         """
         self.check_models("a centre of gravity")
-        techniques = self.summary["techniques"]
-        if technique in self.skipped:
+        techniques, known = self.summary["techniques"], isinstance(technique, str)
+        if known and technique in self.skipped:
             raise MemlocError(f"{technique} was left out: {self.skipped[technique]}")
-        if technique not in techniques:
+        if not known or technique not in techniques:
             remedy = nearest(technique, techniques)
             raise MemlocError(f"there is no technique {technique!r}", remedy=remedy)
         centre: float | None = techniques[technique]["m_cog"]
