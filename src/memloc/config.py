@@ -15,6 +15,7 @@ import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
@@ -51,6 +52,8 @@ WindowSizes = Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Checkpoints = int | Literal["every_epoch"]
 EVERY_EPOCH = "every_epoch"
 
+MOST_VALUES = 10_000
+"""Of a setting that is a list."""
 MOST_EPOCHS = 1_000_000
 """More are a mistake, and numbers without end have no end in plans either."""
 DEFAULT_TECHNIQUES = ("swapping", "retraining", "gradients", "probing")
@@ -108,9 +111,13 @@ class Settings(BaseModel):
     def _check(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         name = str(info.field_name)
         try:
-            return check(_read(value, cls.model_fields[name]))
+            found = check(_read(value, cls.model_fields[name]))
         except ConfigError as error:  # of a group inside
             raise error.below(name) from None
+        for one in found if isinstance(found, tuple) else (found,):
+            if isinstance(one, str | Path) and not _is_unicode(str(one)):
+                raise ValueError("it has bytes that are not UTF-8; rename that file or folder")
+        return found
 
     def replace(self, **values: Any) -> Self:
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
@@ -192,6 +199,14 @@ def _read(value: Any, field: FieldInfo) -> Any:
     return value
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def kinds_of(annotation: Any) -> set[Any]:
     """What values, or those in a list of them, may be; of words that are possible, `str`."""
     if get_origin(annotation) is Annotated:
@@ -229,8 +244,14 @@ def _as_list(value: Any, kinds: set[Any]) -> Any:
         if int in kinds and str not in kinds:
             return _ranges(parts)
         return tuple(dict.fromkeys(part for part in parts if part))
-    single = isinstance(value, BaseModel) or not isinstance(value, Iterable)
-    return (value,) if single else value
+    if isinstance(value, BaseModel) or not isinstance(value, Iterable):
+        return (value,)
+    if isinstance(value, Mapping):
+        return value
+    found = tuple(islice(value, MOST_VALUES + 1))
+    if len(found) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values; name fewer")
+    return found
 
 
 def _ranges(parts: list[str]) -> tuple[int, ...]:
@@ -241,7 +262,7 @@ def _ranges(parts: list[str]) -> tuple[int, ...]:
         if len(ends) > 2 or not all(end.isascii() and end.isdecimal() for end in ends):
             raise ValueError("it is not a list of whole numbers such as 1,2 or 1-3,6")
         low, high = int(ends[0]), int(ends[-1])
-        if low > high or high - low > 10_000:
+        if low > high or high - low >= MOST_VALUES:
             raise ValueError("a range has its smaller end first, such as 1-3")
         numbers += range(low, high + 1)
     return tuple(numbers)

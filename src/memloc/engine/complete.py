@@ -83,10 +83,15 @@ def read_text(path: Path) -> str:
     Raises:
         ConfigError: If it cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{str(path)!r} is not a file", remedy="give a file with text")
+    if path.is_symlink() and not path.exists():
+        raise ConfigError(f"{str(path)!r} is a link to a file that does not exist")
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        near = nearest(path.name, [p.name for p in path.parent.glob(f"*{path.suffix}")])
+        there = [one.name for one in path.parent.glob(f"*{path.suffix}") if one.is_file()]
+        near = nearest(path.name, there)
         remedy = near if near and near.endswith("?") else "check the path"
         raise ConfigError(f"there is no file {str(path)!r}", remedy=remedy) from None
     except OSError as error:
