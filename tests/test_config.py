@@ -185,3 +185,15 @@ def test_trees_of_settings_are_merged_key_by_key() -> None:
     put(tree, "generalisation.splits", 4)
     put(tree, "seeds", 1)
     assert tree == {"generalisation": {"splits": 4}, "seeds": 1}
+
+
+@pytest.mark.parametrize("given", [{"task": "na\udcffme.csv"}, {"validation": Path("\udcff.csv")}])
+def test_names_that_are_not_utf_8_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="bytes that are not UTF-8; rename that file or folder"):
+        Data(**given)
+
+
+def test_a_list_of_too_many_values_is_refused_before_it_is_made() -> None:
+    with pytest.raises(ConfigError, match="more than 10,000 values"):
+        Windows(sizes=range(10**9))
+    assert Windows(sizes=range(1, 4)).sizes == (1, 2, 3)

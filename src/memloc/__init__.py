@@ -61,9 +61,12 @@ if not TYPE_CHECKING:  # mypy would take every misspelt name for one of these
     def __getattr__(name: str) -> object:
         """Import a public name."""
         import importlib
+        import random
 
         if name in _WHERE:
+            state = random.getstate()  # libraries draw from it when they are first imported
             globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
+            random.setstate(state)
             return globals()[name]
         if name[:1].isupper():  # the class of a technique, perhaps of another package
             from memloc.techniques import classes

@@ -15,6 +15,7 @@ import json
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
@@ -51,6 +52,8 @@ WindowSizes = Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Checkpoints = int | Literal["every_epoch"]
 EVERY_EPOCH = "every_epoch"
 
+MOST_VALUES = 10_000
+"""Of a setting that is a list."""
 MOST_EPOCHS = 1_000_000
 """More are a mistake, and numbers without end have no end in plans either."""
 LIKELY_EPOCHS = 15
@@ -110,9 +113,13 @@ class Settings(BaseModel):
     def _check(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         name = str(info.field_name)
         try:
-            return check(_read(value, cls.model_fields[name]))
+            found = check(_read(value, cls.model_fields[name]))
         except ConfigError as error:  # of a group inside
             raise error.below(name) from None
+        for one in found if isinstance(found, tuple) else (found,):
+            if isinstance(one, str | Path) and not _is_unicode(str(one)):
+                raise ValueError("it has bytes that are not UTF-8; rename that file or folder")
+        return found
 
     def replace(self, **values: Any) -> Self:
         """A checked copy with some settings changed; ``None`` means 'leave as it is'."""
@@ -198,6 +205,14 @@ def _read(value: Any, field: FieldInfo) -> Any:
     return value
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def kinds_of(annotation: Any) -> set[Any]:
     """What values, or those in a list of them, may be; of words that are possible, `str`."""
     if get_origin(annotation) is Annotated:
@@ -239,8 +254,14 @@ def _as_list(value: Any, kinds: set[Any]) -> Any:
         if int in kinds and str not in kinds:
             return _ranges(parts)
         return tuple(dict.fromkeys(part for part in parts if part))
-    single = isinstance(value, BaseModel) or not isinstance(value, Iterable)
-    return (value,) if single else value
+    if isinstance(value, BaseModel) or not isinstance(value, Iterable):
+        return (value,)
+    if isinstance(value, Mapping):
+        return value
+    found = tuple(islice(value, MOST_VALUES + 1))
+    if len(found) > MOST_VALUES:
+        raise ValueError(f"it has more than {MOST_VALUES:,} values; name fewer")
+    return found
 
 
 def _ranges(parts: list[str]) -> tuple[int, ...]:
@@ -251,7 +272,7 @@ def _ranges(parts: list[str]) -> tuple[int, ...]:
         if len(ends) > 2 or not all(end.isascii() and end.isdecimal() for end in ends):
             raise ValueError("it is not a list of whole numbers such as 1,2 or 1-3,6")
         low, high = int(ends[0]), int(ends[-1])
-        if low > high or high - low > 10_000:
+        if low > high or high - low >= MOST_VALUES:
             raise ValueError("a range has its smaller end first, such as 1-3")
         numbers += range(low, high + 1)
     return tuple(numbers)
@@ -385,7 +406,9 @@ class Data(Columns):
     task: str = option("questions", "A name from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.")
     data_dir: Path | None = option(None, "Folder with local copies of the paper's tasks.")
     validation: Path | None = rare(None, "File with validation examples (default: a fifth).")
-    limit: int | None = option(None, "Training examples to use (stratified).", ge=1)
+    limit: int | None = option(
+        None, "Training examples to use; classes and known wrong labels keep their shares.", ge=1
+    )
     binarise: bool = rare(False, "Keep only the two most frequent classes (appendix C).")
     noise: float = option(0.15, "Share of the labels of each class to flip.", gt=0, lt=1)
     seed: int = rare(1, "Decides whose label flips in all model seeds.", name="--data-seed", ge=0)
@@ -579,10 +602,12 @@ class Workers(Settings):
         None, "States a process keeps in memory, such as 500MB (default: 1GB); more go to a file."
     )
     low_memory: bool = rare(False, "Layers of θ_O stay in a file until needed; same results.")
+    save_every: float = rare(10.0, "Minutes between two saved states of a training.", gt=0)
 
     def where(self, device: str) -> dict[str, Any]:
         """For `Job.where`."""
-        return {"device": device, "cache_memory": self.cache_memory, "low_memory": self.low_memory}
+        memory = {"cache_memory": self.cache_memory, "low_memory": self.low_memory}
+        return {"device": device, **memory, "save_every": self.save_every * 60}
 
 
 class Engine(Workers):
@@ -628,13 +653,8 @@ class Execution(Workers):
 
     executor: ExecutorName = option("local", "Where jobs run.")
     device: DeviceSetting = "auto"
-    save_every: float = option(10.0, "Minutes between two saved states of a training.", gt=0)
     ray: Ray = Ray()
     slurm: Slurm = Slurm()
-
-    def where(self, device: str) -> dict[str, Any]:
-        """For `Job.where`."""
-        return {**super().where(device), "save_every": self.save_every * 60}
 
 
 def _check_different(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -726,7 +746,9 @@ class Localisation(Settings):
 
     memorised: str = option(..., "Model fine-tuned on the labels in the data: directory or name.")
     original: str = option(..., "The same model fine-tuned on the original labels.")
-    pretrained: str | None = option(None, "The model before fine-tuning; most techniques need it.")
+    pretrained: str | None = option(
+        None, "The model before fine-tuning, for retraining, gradients and probing."
+    )
     near_ceiling: str | None = option(
         None,
         "The memorised model when it had just learned the labels (for gradients).",

@@ -120,11 +120,11 @@ MOST_NAMES = 24
 """More options are not listed."""
 
 
-def nearest(wrong: str, options: Iterable[str]) -> str | None:
+def nearest(wrong: Any, options: Iterable[str]) -> str | None:
     """A remedy for a wrong name: the option that is nearest to it, or else all options."""
     names = [str(option) for option in options]
     lowered = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(wrong.lower(), list(lowered), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(str(wrong).lower(), list(lowered), n=1, cutoff=0.6)
     if near:
         return f"did you mean {lowered[near[0]]!r}?"
     return f"choose one of: {', '.join(names)}" if 0 < len(names) <= MOST_NAMES else None

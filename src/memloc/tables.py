@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 REPORT = "report.html"
 """The page that shows a result, in its folder."""
+CHECKSUMS = "checksums.json"
+"""Of every other file of a result."""
 ARTEFACTS = "artefacts.json"
 """Kinds and keys of everything in the store that a result was made from."""
 
@@ -135,7 +137,7 @@ RENAMED: dict[Experiment, dict[str, str]] = {"control": {"model": "state"}}
 
 TECHNIQUE = Column("str", "name of the technique")
 LAYER = Column("int64", "the layer")
-EXAMPLE = Column("int64", "number of the training example")
+EXAMPLE = Column("int64", "the training example: its row in the data, from 0")
 FIRST = Column("int64", "first layer of the window")
 LAST = Column("int64", "last layer of the window")
 LABEL = Column("int64", "the label as trained")

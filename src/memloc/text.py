@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+LARGEST_NUMBER = 1e18
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON that memloc wrote: all numbers are finite, and none is larger than any it counts.
+
+    Raises:
+        ValueError: If it is something else.
+    """
+
+    def number(digits: str) -> int | float:
+        value = float(digits)
+        if not math.isfinite(value) or abs(value) > LARGEST_NUMBER:
+            raise ValueError(f"{digits[:20]!r} is no number that memloc writes")
+        return int(digits) if digits.lstrip("-").isdecimal() else value
+
+    return json.loads(text, parse_int=number, parse_float=number, parse_constant=number)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

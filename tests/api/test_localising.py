@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +31,8 @@ from memloc.engine.complete import complete_localisation
 from memloc.engine.given import CLASSES, check_fit, class_numbers
 from memloc.engine.progress import Progress
 from memloc.errors import DataError, MemlocError, ModelError
-from tests.api.conftest import FOUR, LAYERS, QUICK, UNDIVIDED, Setup, quick
+from memloc.models.blocks import BlockModel
+from tests.api.conftest import FOUR, LAYERS, QUICK, UNDIVIDED, Setup, quick, untrained
 from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
 
 
@@ -109,6 +114,70 @@ def test_models_in_memory_give_the_numbers_of_the_same_models_in_folders(
     assert found.summary["memorised_share"] == 1.0
     full = found.windows[found.windows["size"] == LAYERS].set_index("technique")["noisy_error"]
     assert full["swapping"] > 0.7
+
+
+FIRST_CALL = """
+import random, sys
+import pandas as pd
+from tests.tiny_models import WORDS, tiny_model, tiny_tokenizer
+data = {"text": [f"{one} {other}" for one in WORDS[:6] for other in WORDS[6:10]]}
+data["label"] = [number % 3 for number in range(24)]
+data["gold"] = [(number + (number % 5 == 0)) % 3 for number in range(24)]
+models = {"memorised": tiny_model("bert", seed=1), "original": tiny_model("bert", seed=2)}
+import memloc
+before = random.getstate()
+memloc.localise(
+    **models, tokenizer=tiny_tokenizer(), data=data, original_label="gold", progress=False,
+    techniques=["swapping", memloc.Gradients(divide_by_frozen=False)],
+)
+sys.exit(random.getstate() != before)
+"""
+
+
+def test_the_first_call_of_a_process_leaves_the_random_state_alone() -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_CALL], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_no_model_and_no_setting_is_refused_in_words(
+    trained: Setup, tmp_path: Path
+) -> None:
+    with torch.device("meta"):
+        nowhere = untrained()
+    result = memloc.localise(**trained.both, **quick("swapping"), explain=False)
+    runs = {"runs": tmp_path / "runs", "progress": False}
+    opened = BlockModel(copy.deepcopy(trained.memorised))
+    calls: dict[str, Callable[[], Any]] = {
+        "model is of type object; give a name": lambda: memloc.run(model=object(), **runs),
+        "models in memory are for": lambda: memloc.run(model=trained.memorised, **runs),
+        "runs 5 is not possible": lambda: memloc.run(runs=5, progress=False),
+        "data 5 is not possible": lambda: memloc.run(data=5, **runs),
+        "training 5 is not": lambda: memloc.localise(**trained.both, training=5),
+        "blocks 3 is not possible": lambda: memloc.localise(**trained.both, blocks=3),
+        "of memorised are on meta": lambda: memloc.localise(
+            **{**trained.both, "memorised": nowhere}
+        ),
+        "of model are on meta": lambda: memloc.fine_tune(
+            nowhere, tokenizer=trained.tokenizer, data=trained.data
+        ),
+        "there is no table 5": lambda: result.table(5),
+        "there is no table []": lambda: result.table([]),
+        "there is no technique None": lambda: result.mcog(None),
+        "there is no technique []": lambda: result.mcog([]),
+        "layer a does not exist": lambda: opened.block("a"),
+        "windows.sizes range(0, 1000000000) is": lambda: memloc.localise(
+            **trained.both, windows={"sizes": range(10**9)}
+        ),
+        "it has more than 10,000 values": lambda: memloc.Windows(sizes=itertools.count(1)),
+    }
+    for words, call in calls.items():
+        with pytest.raises(MemlocError) as caught:
+            call()
+        assert words in str(caught.value)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_models_are_left_exactly_as_they_were(trained: Setup) -> None:

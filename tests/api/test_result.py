@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -171,6 +172,46 @@ def test_results_of_all_commands_are_read(tmp_path: Path) -> None:
     assert isinstance(control.plot.figure("fig2"), Figure)
     with pytest.raises(MemlocError, match="results of `memloc control` are of many models"):
         control.mcog("swapping")
+
+
+def test_no_bit_of_a_saved_result_changes_unnoticed(result: Result, tmp_path: Path) -> None:
+    folder = result.save(tmp_path / "saved")
+    files = [path for path in sorted(folder.iterdir()) if path.name != "checksums.json"]
+    assert {path.suffix for path in files} == {".json", ".parquet"}
+    places = random.Random(1)
+    for path in files:
+        whole = path.read_bytes()
+        for _ in range(6):
+            changed = bytearray(whole)
+            changed[places.randrange(len(whole))] ^= 1 << places.randrange(8)
+            path.write_bytes(changed)
+            with pytest.raises(ResultsError):
+                memloc.load(folder)
+        path.write_bytes(whole)
+    assert memloc.load(folder).techniques == result.techniques
+    (folder / "checksums.json").unlink()  # a result of an earlier version
+    assert memloc.load(folder).techniques == result.techniques
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("settings.json", "[]"),
+        ("summary.json", "[]"),
+        ("summary.json", '{"layers": 1' + 400 * "0" + "}"),
+        ("summary.json", '{"layers": 1e999}'),
+        ("summary.json", '{"layers": NaN}'),
+        ("summary.json", '{"model": "a", "layers": 99999999, "techniques": {}, "task": "b"}'),
+        ("summary.json", 100_000 * "["),
+        ("checksums.json", "[]"),
+    ],
+)
+def test_a_forged_result_is_damage(file: str, text: str, tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (folder / "checksums.json").unlink(missing_ok=True)
+    (folder / file).write_text(text)
+    with pytest.raises(ResultsError, match=f"{file}' cannot be read"):
+        memloc.load(folder)
 
 
 def test_wrong_folders_are_refused_with_what_is_there(tmp_path: Path) -> None:

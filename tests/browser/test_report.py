@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from memloc.analysis.windows import all_windows
@@ -92,6 +93,61 @@ def test_all_parts_are_there_in_the_order_of_the_questions(visit: Visit, report:
     assert page.locator("[data-ways]").count() == 3
     assert page.locator("[data-ways=memorised] [data-event]").count() == 2
     assert page.locator("pre").first.inner_text().startswith("memloc run --task topics")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_part_can_be_reached_from_the_bar(visit: Visit, report: Path, width: int) -> None:
+    page = visit(report, width)
+    links = page.locator(".bar nav a")
+    names = ["Summary", "Training", "Where", "How", "Examples", "Reproduce"]
+    assert links.all_inner_texts() == names
+    for link in links.all():
+        box = link.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+
+
+def test_the_memorisation_map_has_a_point_per_example(visit: Visit, report: Path) -> None:
+    page = visit(report)
+    points = page.locator("[data-memorisation-map] [data-group=noisy]").get_attribute("d")
+    assert points.count("M") == NOISY
+
+
+def test_a_technique_without_weight_says_so(visit: Visit, tmp_path: Path) -> None:
+    weights = {"swapping": [straight(6, 0.5)], "probing": [[0.0] * 6]}
+    page = visit(write_report(write_run(tmp_path, weights=weights)))
+    assert page.get_by_text("probing: no layer has any weight").count() == 1
+
+
+def test_columns_that_are_absent_are_not_announced(visit: Visit, tmp_path: Path) -> None:
+    folder = write_full_run(tmp_path, scores=False)
+    words = "the layer after which it stays with its new class"
+    page = visit(write_report(folder))
+    assert words in page.locator("#examples .lede").inner_text()
+    for name in ("crossings", "trajectories"):
+        (folder / f"{name}.parquet").unlink()
+    page = visit(write_report(folder))
+    assert words not in page.locator("#examples .lede").inner_text()
+
+
+def test_single_examples_and_means_stay_inside_the_chart(visit: Visit, tmp_path: Path) -> None:
+    folder = write_full_run(tmp_path)
+    table = pd.read_parquet(folder / "centroids.parquet")
+    noisy = table["group"] == "noisy"
+    table.loc[noisy, "mean"] = table.loc[noisy, "mean"] * 4 - 1  # from -1 to 3
+    table.to_parquet(folder / "centroids.parquet", index=False)
+    page = visit(write_report(folder))
+    chart = page.locator("[data-ways=memorised]")
+    heights = chart.locator("circle").evaluate_all("c => c.map(x => +x.getAttribute('cy'))")
+    assert len(set(heights)) == LAYERS  # none is cut to the edge
+    assert chart.get_by_text("↑ 0 new class, 1 old class").count() == 1
+
+
+def test_claims_without_enough_data_are_folded(visit: Visit, many_runs: Path) -> None:
+    page = visit(many_runs)
+    assert page.locator(".claims-open summary").inner_text().endswith("claims without enough data")
+    assert not page.locator(".claims-open .badge").first.is_visible()
+    assert page.locator(".claims:not(.claims-open .claims) .badge.open").count() == 0
 
 
 def test_charts_have_text_alternatives(visit: Visit, report: Path) -> None:
@@ -265,7 +321,7 @@ def test_everything_can_be_reached_with_the_keyboard(visit: Visit, report: Path)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     assert page.locator("tr.chosen").count() == 1
-    page.locator("#training svg").last.focus()
+    page.locator("#training svg:has([data-curve])").focus()
     page.keyboard.press("ArrowRight")
     assert "Epoch 2" in page.locator("#tip").inner_text()
     assert "Epoch 2" in page.locator("#spoken").inner_text()

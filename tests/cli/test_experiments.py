@@ -335,6 +335,23 @@ def test_a_defect_is_one_sentence_and_exit_code_1(memloc, monkeypatch: pytest.Mo
     assert err.count("\n") == 1
 
 
+def test_the_details_of_a_defect_go_to_a_new_file_and_never_through_a_link(
+    memloc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    temporary, victim = tmp_path / "temporary", tmp_path / "victim"
+    temporary.mkdir()
+    victim.write_text("precious")
+    (temporary / "memloc-error.log").symlink_to(victim)
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("memloc.data.load.named_tasks", lambda: 1 / 0)
+    logs = [Path(memloc("tasks")[2].split()[-1]) for _ in range(2)]
+    assert victim.read_text() == "precious"
+    assert logs[0] != logs[1]
+    for log in logs:
+        assert "ZeroDivisionError" in log.read_text()
+        assert log.stat().st_mode & 0o077 == 0
+
+
 def test_texts_that_are_cut_are_counted_and_wrong_labels_not_called_flipped(
     memloc, tiny_folder: Path
 ) -> None:

@@ -12,8 +12,16 @@ import typer
 
 from memloc.cli import experiments
 from memloc.cli.options import Options, spell
-from memloc.config import ControlRun, Localisation, Run, settings_in
-from memloc.engine.complete import complete_control, complete_run
+from memloc.config import (
+    DEFAULT_TECHNIQUES,
+    ControlRun,
+    Engine,
+    Execution,
+    Localisation,
+    Run,
+    settings_in,
+)
+from memloc.engine.complete import complete_control, complete_run, usual_techniques
 from tests.conftest import assert_one_sentence
 
 
@@ -139,3 +147,17 @@ def test_settings_are_listed(memloc) -> None:
     _, out, _ = memloc("techniques", "retraining")
     assert "--retraining.epochs INTEGER  (default 5)" in out
     assert_one_sentence(*memloc("techniques", "retaining"), "did you mean 'retraining'?")
+
+
+@pytest.mark.parametrize("options", [experiments.RUN, experiments.LOCALISE, experiments.CONTROL])
+def test_every_experiment_can_say_how_often_trainings_are_saved(options: Options) -> None:
+    assert options.settings["engine.save_every"].option == "--save-every"
+    assert Engine(save_every=2).where("cpu")["save_every"] == 120
+    assert Execution(save_every=2).where("cpu")["save_every"] == 120
+
+
+def test_the_help_names_the_usual_techniques_that_need_the_pretrained_model() -> None:
+    (help_of_it,) = (one.help for one in settings_in(Localisation) if one.path == "pretrained")
+    alone = usual_techniques(None)
+    for name in DEFAULT_TECHNIQUES:
+        assert (name in help_of_it) == (name not in alone)

@@ -123,6 +123,29 @@ def test_a_broken_file_is_refused_in_one_sentence(tmp_path, name):
     assert words in message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "text;label\nwell, then;a\nso;b\n",
+        "text;label;notes, if any\nwell, then;a;\nso;b;x, y\n",
+        '"text";"label"\n"well, then";a\nso;b\n',
+    ],
+)
+def test_a_file_with_semicolons_is_read_whatever_its_texts_hold(tmp_path, text):
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    table = read_table(path)
+    assert table["text"].tolist() == ["well, then", "so"]
+    assert table["label"].tolist() == ["a", "b"]
+
+
+def test_a_file_whose_rows_do_not_fit_its_header_names_the_separator(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text;label\na;b\nc;d;e\n")
+    with pytest.raises(DataError, match=r"by its header, fields are separated by semicolons.*3"):
+        read_table(path)
+
+
 # --- columns
 
 
@@ -184,6 +207,42 @@ def test_labels_of_any_kind_become_strings(tmp_path):
     assert labels([" a", "b "]) == ["a", "b"]
     assert labels(["1.0", "-2.0", "3"]) == ["1", "-2", "3"]
     assert labels(["1.0", "1.5"]) == ["1.0", "1.5"]
+
+
+def test_numbers_of_very_many_digits_are_names_or_refused(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [f"text {i},{'12'[i % 2] * 5000}" for i in range(40)]
+    path.write_text("\n".join(["text,label", *rows]))
+    assert load_file(Data(task=str(path))).labels == ("1" * 5000, "2" * 5000)
+    table = pd.DataFrame({"text": ["a", "b"], "label": [1, 10**5000]}, dtype=object)
+    with pytest.raises(DataError, match="holds a whole number of more than 18 digits"):
+        labelled_examples(table, "data")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("caf\u00e9", "cafe\u0301"), ("01", "1"), ("True", "true")],
+)
+def test_labels_that_look_alike_are_told_to_the_user(tmp_path, one, other):
+    path = tmp_path / "a.csv"
+    rows = [f"text {i},{(one, other, 'x')[i % 3]}" for i in range(60)]
+    path.write_text("\n".join(["text,label", *rows]), encoding="utf-8")
+    (note,) = load_file(Data(task=str(path))).notes
+    assert "look alike and count as different classes" in note
+    assert ascii(one) in note
+    assert ascii(other) in note
+
+
+def test_labels_that_differ_have_no_note(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["text,label", *(f"text {i},{i % 12}" for i in range(60))]))
+    assert load_file(Data(task=str(path))).notes == ()
+
+
+def test_a_link_to_nothing_is_called_so(tmp_path):
+    (tmp_path / "a.csv").symlink_to(tmp_path / "b.csv")
+    with pytest.raises(DataError, match=r"a.csv is a link to a file that does not exist"):
+        read_table(tmp_path / "a.csv")
 
 
 # --- tasks

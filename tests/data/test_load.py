@@ -53,6 +53,15 @@ def test_the_data_seed_changes_the_noise_but_not_the_texts_of_built_in_tasks():
     assert not first.noisy.equals(second.noisy)
 
 
+def test_a_file_called_like_a_known_task_keeps_its_ending(tmp_path):
+    for name in (BUILTIN, next(iter(PAPER_TASKS))):
+        path = write_csv(tmp_path / f"{name}.csv", rows_of(a=20, b=20))
+        task = load_task(Data(task=str(path)))
+        assert (task.name, task.category) == (f"{name}.csv", "file")
+    path = write_csv(tmp_path / "mine.csv", rows_of(a=20, b=20))
+    assert load_task(Data(task=str(path))).name == "mine"
+
+
 def test_a_file_is_binarised_then_limited_then_made_noisy(tmp_path):
     path = write_csv(tmp_path / "a.csv", rows_of(rare=20, some=100, most=300))
     config = Data(task=str(path), binarise=True, limit=80, noise=0.1)

@@ -125,6 +125,37 @@ def test_an_allocation_is_exact_and_within_bounds(counts, least, data):
         assert all(s >= min(least, c) for s, c in zip(sizes, counts, strict=True))
 
 
+@given(
+    st.lists(st.tuples(st.integers(2, 40), st.integers(0, 40)), min_size=2, max_size=6),
+    st.data(),
+)
+def test_a_limit_keeps_the_share_of_wrong_labels(counts, data):
+    task = make_task([clean + wrong for clean, wrong in counts])
+    train = task.train.assign(original_label=task.train["label"])
+    for number, (_, wrong) in enumerate(counts):
+        rows = train.index[train["original_label"] == number][:wrong]
+        train.loc[rows, "label"] = (number + 1) % len(counts)
+    task = task.with_train(train)
+    n = data.draw(st.integers(2 * len(counts), len(train)))
+    found = limit(task, n, seed=1).train
+    sizes = allocate([sum(pair) for pair in counts], n, 2)
+    assert np.bincount(found["original_label"]).tolist() == sizes
+    wrong = int((found["label"] != found["original_label"]).sum())
+    expected = n * sum(wrong for _, wrong in counts) / len(train)
+    # Small classes keep two examples, which may shift the rest by one each.
+    assert abs(wrong - expected) <= 1 + len(counts)
+
+
+def test_a_limit_keeps_a_few_wrong_labels_of_many_classes():
+    task = make_task([100] * 10)
+    original = task.train["label"]
+    wrong = np.arange(len(original)) % 100 < 12
+    labels = original.where(~wrong, (original + 1) % 10)
+    task = task.with_train(task.train.assign(label=labels, original_label=original))
+    found = limit(task, 60, seed=1).train
+    assert (found["label"] != found["original_label"]).sum() == 7
+
+
 def test_a_limit_leaves_a_hundred_validation_examples():
     task = make_task([200, 200], validation=(90, 210))
     assert len(limit(task, 20, 1).validation) == 100

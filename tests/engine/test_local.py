@@ -27,6 +27,7 @@ from memloc.engine.loop import CannotGoOn
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.engine.views import LogLines
+from memloc.errors import StoreError
 from memloc.models.names import resolve
 from memloc.report.terminal import show_result
 from memloc.training.loop import TrainingFailed
@@ -169,6 +170,22 @@ def test_a_training_that_fails_takes_only_what_needs_it(
     # Without the failure the rest is computed, and what was done is reused.
     monkeypatch.setitem(KINDS, "train", train)
     assert run(settings, engine).summary["jobs"] == {"computed": 2, "reused": 3}
+
+
+def test_a_folder_that_is_deleted_before_the_end_is_one_sentence(
+    finished: tuple[Path, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs, execute = tmp_path / "runs", LocalExecutor.execute
+
+    def then_delete(self, jobs, *arguments, **named):
+        outcome = execute(self, jobs, *arguments, **named)
+        if len(jobs) > 1:  # not the look at the model
+            shutil.rmtree(runs)
+        return outcome
+
+    monkeypatch.setattr(LocalExecutor, "execute", then_delete)
+    with pytest.raises(StoreError, match=r"was computed, but is gone from .*run the same command"):
+        compute(finished[0], runs)
 
 
 def test_a_run_without_any_result_is_one_sentence(tiny_folder: Path, tmp_path: Path) -> None:

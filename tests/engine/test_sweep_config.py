@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,14 @@ def test_resources_can_be_given_for_every_kind_of_jobs() -> None:
     kinds = ", ".join(f"{kind}: {{cpus: 1}}" for kind in ("default", *KINDS))
     sweep = parse(SMALL + f"execution: {{ray: {{resources: {{{kinds}}}}}}}")
     assert len(sweep.execution.ray.resources) == len(KINDS) + 1
+
+
+def test_what_is_no_file_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")  # reading it would wait for ever
+    with pytest.raises(ConfigError, match=r"pipe.yaml' is not a file"):
+        read_experiment(str(tmp_path / "pipe.yaml"))
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "gone.yaml")
+    with pytest.raises(ConfigError, match=r"link.yaml' is a link to a file that does not exist$"):
+        read_experiment(str(tmp_path / "link.yaml"))
+    with pytest.raises(ConfigError, match=r"there is no file '.*lin.yaml'; check the path"):
+        read_experiment(str(tmp_path / "lin.yaml"))

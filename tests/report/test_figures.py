@@ -393,6 +393,15 @@ def test_text_of_users_is_no_latex() -> None:
     )
 
 
+def test_a_small_difference_between_models_looks_small(tmp_path: Path) -> None:
+    for model, depth in (("minilm", 0.50), ("gte-small", 0.52)):
+        weights = {"retraining": [straight(12, depth)], "swapping": [straight(12, depth)]}
+        write_run(tmp_path, "topics", model, layers=12, weights=weights)
+    (picture,) = drawn(read_figure_data(tmp_path), "fig6")
+    low, high = picture.figure.axes[0].get_ylim()
+    assert high - low == pytest.approx(3)  # of 12 layers
+
+
 # --- looks ---------------------------------------------------------------------------------------
 
 

@@ -134,6 +134,18 @@ def test_texts_labels_and_counterfactual_memorisation_stand_beside_each_other(
         assert value == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_memorisation_map_has_every_example_that_was_seen_and_held_out(
+    run: dict, folder: Path
+) -> None:
+    table = pd.read_parquet(folder / "memorisation_map.parquet")
+    assert run["map"]["total"] == run["map"]["shown"] == len(table)
+    for group, rows in (("noisy", table[table["noisy"]]), ("clean", table[~table["noisy"]])):
+        found = run["map"][group]
+        assert found["seen"] == pytest.approx(rows["training_memorisation"].tolist(), abs=1e-3)
+        assert found["held_out"] == pytest.approx(rows["generalisation_score"].tolist(), abs=1e-3)
+        assert found["seen_mean"] == pytest.approx(rows["training_memorisation"].mean(), abs=1e-4)
+
+
 def test_results_of_localise_have_no_seeds_and_no_curves(tmp_path: Path) -> None:
     data = page_data(write_full_localised(tmp_path))
     found = data["runs"][0]

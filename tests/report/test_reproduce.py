@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
@@ -110,6 +111,35 @@ def test_the_command_of_given_models_gives_back_its_settings(tree: dict[str, Any
 def test_a_plain_run_names_nothing_that_is_usual() -> None:
     command = command_of(complete_run({}).model_dump(mode="json"), trained=True)
     assert command == "memloc run --task questions --model minilm --seeds 1"
+
+
+@pytest.mark.parametrize(
+    ("folder", "words"),
+    [
+        ("runs/x", []),
+        ("./runs/x", []),
+        ("other/runs/x", ["--runs", "other/runs"]),
+        (".", ["--runs", ".."]),
+        ("..", ["--runs", "../.."]),
+    ],
+)
+def test_the_command_writes_to_the_folder_that_holds_the_result(
+    folder: str, words: list[str]
+) -> None:
+    settings = complete_run({}).model_dump(mode="json")
+    command = shlex.split(command_of(settings, True, Path(folder)))
+    assert command[command.index("--seeds") + 2 :] == words
+
+
+@pytest.mark.parametrize("pretrained", [None, "minilm"])
+def test_the_command_of_given_models_does_not_name_the_usual_techniques(
+    pretrained: str | None,
+) -> None:
+    given = {"memorised": "m", "original": "o", "pretrained": pretrained, "data": {"file": "a.csv"}}
+    found = complete_localisation(given)
+    command = command_of(found.model_dump(mode="json"), trained=False)
+    assert "--techniques" not in command
+    assert parsed(command) == found
 
 
 def test_switches_groups_and_folders_come_back() -> None:

@@ -253,6 +253,23 @@ def test_what_does_not_verify_or_read_is_not_imported(runs: Path, words: str) ->
     refused(repacked(runs, lambda files: next(files.glob(CHANGES[words])).write_bytes(b"x")), words)
 
 
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("settings.json", "[]"),
+        ("summary.json", "[]"),
+        ("summary.json", '{"layers": 1' + 400 * "0" + "}"),
+        ("checksums.json", '{"summary.json": "0"}'),
+    ],
+)
+def test_a_forged_result_is_not_imported(runs: Path, file: str, text: str) -> None:
+    def forge(files: Path) -> None:
+        for folder in files.glob("results/*/"):
+            (folder / file).write_text(text)
+
+    refused(repacked(runs, forge), "of the result '.*' (cannot be read|differs from its checksum)")
+
+
 def test_an_incomplete_archive_is_not_imported(runs: Path) -> None:
     file = repacked(runs, lambda files: shutil.rmtree(files / "store" / "window"))
     refused(file, "window .*, which a result refers to, is not in it")

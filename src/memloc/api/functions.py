@@ -64,7 +64,7 @@ from memloc.engine.given import (
 from memloc.engine.job import Failure, Job, peak_memory
 from memloc.engine.plan import FROZEN_SEED
 from memloc.engine.progress import Progress
-from memloc.errors import DataError, MemlocError, ModelError, StoreError
+from memloc.errors import ConfigError, DataError, MemlocError, ModelError, StoreError
 from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, codec_of, load_classifier
 from memloc.models.names import Role, known_training, resolve
@@ -142,6 +142,7 @@ def run(
     workers: int | None = None,
     cache_memory: str | int | None = None,
     low_memory: bool = False,
+    save_every: float = 10.0,
     progress: bool | Progress = True,
 ) -> Result:
     """Flip labels, fine-tune, and find the layers that hold the flipped labels.
@@ -168,6 +169,7 @@ def run(
         workers: Processes, each with one thread; None takes one per core.
         cache_memory: States a process keeps in memory, such as "2GB"; more go to a file.
         low_memory: Layers of θ_O stay in a file until they are needed.
+        save_every: Minutes between two saved states of a training.
         progress: Show how far it is.
 
     Example:
@@ -183,9 +185,14 @@ def run(
         MemlocError: If something that was given cannot be used.
     """
     with _as_arguments(_ARGUMENTS):
-        memory = {"cache_memory": cache_memory, "low_memory": low_memory}
-        engine = Engine(runs=Path(runs), workers=workers, **memory)
-        given = data.given() if isinstance(data, Settings) else dict(data or {})
+        how = {"cache_memory": cache_memory, "low_memory": low_memory, "save_every": save_every}
+        engine = Engine(runs=runs, workers=workers, **how)
+        if not isinstance(model, str | Path | Model):
+            raise ModelError(
+                f"model is of type {type(model).__name__}; give a name, a directory or a "
+                "memloc.Model (models in memory are for memloc.localise)"
+            )
+        given = _given(data, "data")
         given |= {} if validation is None else {"validation": validation}
         if not isinstance(task, str | Path):
             given = _as_files({**given, "task": task}, engine.runs / "data")
@@ -207,6 +214,15 @@ def run(
         }
         asked = complete_run({k: value for k, value in settings.items() if value is not None})
         return experiments.run(asked, engine, _progress(progress))
+
+
+def _given(group: Any, name: str) -> dict[str, Any]:
+    """The settings in a group, or in a dict, that were given."""
+    if isinstance(group, Settings):
+        return group.given()
+    if not isinstance(group, Mapping | None):
+        raise ConfigError("its settings have to be a mapping", setting=name, value=group)
+    return dict(group or {})
 
 
 def _as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -457,8 +473,7 @@ def _opened(models: GivenModels) -> Iterator[tuple[Context, Given, _Asked, list[
     with _as_arguments(_COLUMNS), ExitStack() as undo:
         roles = {role: getattr(models, role) for role in ROLES}
         name = models.pretrained if isinstance(models.pretrained, str | Path) else None
-        training = models.training
-        settings = training.given() if isinstance(training, Settings) else dict(training or {})
+        settings = _given(models.training, "training")
         asked = _Asked(
             pairs=models.pairs,
             blocks=models.blocks,

@@ -6,6 +6,7 @@ Models are used where they are, and left as they were. Examples are data frames,
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,7 +23,7 @@ from memloc.data.files import ORIGINAL_LABEL_COLUMN, labelled_examples, read_tab
 from memloc.engine.given import adapter_parameters
 from memloc.errors import DataError, ModelError, nearest
 from memloc.models.blocks import BlockModel
-from memloc.models.load import Classifier, codec_of, set_padding
+from memloc.models.load import Classifier, check_adapter, codec_of, set_padding
 from memloc.models.selftest import Snapshot
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def unwrap(model: Any, role: str) -> nn.Module:
     Adapters of peft stay where they are, inside the layers.
 
     Raises:
-        ModelError: If it is no model, or its adapters are not in its layers.
+        ModelError: If it is no model, its adapters are not in its layers, or its weights are not
+            on one device.
     """
     if not isinstance(model, nn.Module):
         inside = hasattr(model, "model")
@@ -59,13 +61,14 @@ def unwrap(model: Any, role: str) -> nn.Module:
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return unwrap(model.module, role)
     if hasattr(model, "peft_config") and hasattr(model, "get_base_model"):
-        active = wrapper.active_peft_config
-        if getattr(active, "is_prompt_learning", False):
-            raise ModelError(
-                f"{role} has learned a prompt ({active.peft_type}), which is not in its layers; "
-                "adapters in the layers, such as LoRA, can be analysed"
-            )
+        check_adapter(wrapper.active_peft_config, role)
         return unwrap(wrapper.get_base_model(), role)
+    devices = {str(p.device) for p in model.parameters()}
+    if len(devices) > 1 or "meta" in devices:
+        raise ModelError(
+            f"the weights of {role} are on {' and '.join(sorted(devices))}; move the whole model "
+            "to one device"
+        )
     return model
 
 
@@ -101,12 +104,6 @@ def open_model(
         raise ModelError(
             f"{role} ({type(model).__name__}) does not choose between classes; give a "
             "sequence-classification model with two outputs or more"
-        )
-    devices = {str(p.device) for p in model.parameters()}
-    if len(devices) > 1 or "meta" in devices:
-        raise ModelError(
-            f"the weights of {role} are on {' and '.join(sorted(devices))}; move the whole model "
-            "to one device"
         )
     if not callable(tokenizer) or not hasattr(tokenizer, "convert_ids_to_tokens"):
         raise ModelError(
@@ -194,7 +191,8 @@ def restored(models: Sequence[nn.Module], tokenizer: Any) -> Iterator[None]:
     parameters = [(p, p.requires_grad, p.grad) for model in models for p in model.parameters()]
     pad_token = getattr(tokenizer, "pad_token", None)
     device = next(models[0].parameters(), torch.empty(0)).device
-    numpy_state = np.random.get_state()  # some models draw from it, or seed it
+    # Some models draw from these, or seed them.
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     # `fork_rng` forgets the generator of Apple's GPUs.
     mps = torch.mps.get_rng_state() if device.type == "mps" else None
     try:
@@ -208,6 +206,7 @@ def restored(models: Sequence[nn.Module], tokenizer: Any) -> Iterator[None]:
     finally:
         for snapshot in snapshots:
             snapshot.restore()
+        random.setstate(python_state)
         np.random.set_state(numpy_state)
         for parameter, requires_grad, gradient in parameters:
             parameter.requires_grad_(requires_grad)

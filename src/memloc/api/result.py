@@ -17,6 +17,7 @@ from memloc.errors import MemlocError, StoreError, nearest
 from memloc.results.folders import (
     ResultsError,
     RunFolder,
+    check_files,
     check_folder,
     damaged,
     look_through,
@@ -67,7 +68,7 @@ class Result:
         Raises:
             MemlocError: If there is none.
         """
-        if name not in self.tables:
+        if not isinstance(name, str) or name not in self.tables:
             remedy = nearest(name, self.tables)
             raise MemlocError(f"there is no table {name!r}", remedy=remedy)
         return self.tables[name]
@@ -102,10 +103,10 @@ class Result:
             MemlocError: If the technique has no result.
         """
         self.check_models("a centre of gravity")
-        techniques = self.summary["techniques"]
-        if technique in self.skipped:
+        techniques, known = self.summary["techniques"], isinstance(technique, str)
+        if known and technique in self.skipped:
             raise MemlocError(f"{technique} was left out: {self.skipped[technique]}")
-        if technique not in techniques:
+        if not known or technique not in techniques:
             remedy = nearest(technique, techniques)
             raise MemlocError(f"there is no technique {technique!r}", remedy=remedy)
         centre: float | None = techniques[technique]["m_cog"]
@@ -233,7 +234,7 @@ def load(folder: str | Path) -> Result:
         ('swapping',)
 
     Raises:
-        MemlocError: If it holds no result, or several, or if a file is damaged.
+        MemlocError: If it holds no result, or several, or if a file is damaged or was changed.
     """
     place = Path(folder)
     results = [one for one in look_through(place) if one.summary]
@@ -243,6 +244,7 @@ def load(folder: str | Path) -> Result:
         raise ResultsError(
             f"{str(folder)!r} has no finished result (summary.json and settings.json)", remedy=hint
         )
+    check_files(place)
     tables = {}
     for file in sorted(place.glob("*.parquet")):
         try:

@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 import traceback
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -79,14 +78,22 @@ def main() -> None:
         where = f" ({error.filename})" if error.filename else ""
         _complain(f"{error.strerror or error}{where}; check the path and its permissions", 2)
     except Exception as error:
-        log = Path(tempfile.gettempdir()) / "memloc-error.log"
-        with contextlib.suppress(OSError):
-            log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
         _complain(
             f"unexpected {type(error).__name__}: {error}; this is a defect of memloc, please "
-            f"report it with {log}",
+            f"report it{_with_log(error)}",
             1,
         )
+
+
+def _with_log(error: Exception) -> str:
+    """Write the details to a new file; others can neither guess its name nor read it."""
+    try:
+        handle, name = tempfile.mkstemp(prefix="memloc-error-", suffix=".log")
+        with open(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return ""
+    return f" with {name}"
 
 
 def _leave(code: int) -> None:

@@ -41,7 +41,7 @@ def tasks_command(as_json: Json = False) -> None:
         return
     console = make_console()
     for source, title in _SOURCES.items():
-        console.print(f"\n[bold]{title}[/bold]")
+        console.print(f"\n{title}", style="bold")
         table = _table("task", "category", "classes>", "examples>", "what")
         for task in tasks:
             if task.source == source:
@@ -159,7 +159,8 @@ def models_list_command() -> None:
     for name, known in KNOWN_MODELS.items():
         settings = Training(**known.training)
         recipe = (settings.epochs, f"{settings.learning_rate:.0e}", settings.batch_size)
-        table.add_row(name, f"{known.note}\n[dim]{known.hub}[/dim]", *map(str, recipe))
+        what = Text.assemble(f"{known.note}\n", (known.hub, "dim"))
+        table.add_row(name, what, *map(str, recipe))
     console = make_console()
     console.print(table)
     console.print("\nOr any sequence classifier: a hub name, or a directory with its tokeniser.")

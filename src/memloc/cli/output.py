@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,9 +36,13 @@ def report_failures(failures: list[str], code: int) -> None:
 
 
 def make_console(stderr: bool = False) -> Console:
-    """Standard output, or standard error; 80 columns where the width is unknown."""
-    console = Console(highlight=False, stderr=stderr)
-    return console if console.is_terminal else Console(highlight=False, stderr=stderr, width=80)
+    """Standard output, or standard error; 80 columns where the width is unknown.
+
+    Names and texts of others are printed as they are: `[bold]` is no markup here.
+    """
+    plain = partial(Console, highlight=False, markup=False, emoji=False, stderr=stderr)
+    console = plain()
+    return console if console.is_terminal else plain(width=80)
 
 
 def print_json(value: Any) -> None:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 import re
+import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ from memloc.config import Data
 from memloc.data.noise import LEAST_PER_CLASS, allocate, draw
 from memloc.data.task import Task, input_columns
 from memloc.errors import DataError, nearest
+from memloc.text import listed
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 """Endings of the files that can be read; the text formats may also be compressed (``.gz``)."""
@@ -53,7 +55,9 @@ SPLIT_SEED = 1
 """Seed of every split memloc makes: the data seed only decides who is noisy and who is kept."""
 VALIDATION_SHARE = 0.2
 
-_INTEGER = re.compile(r"[+-]?\d+")
+LARGEST = 10**18
+"""Whole numbers from here on are no classes."""
+_INTEGER = re.compile(r"[+-]?\d{1,18}")
 _INTEGER_AS_FLOAT = re.compile(r"([+-]?\d+)(\.0+)?")
 
 
@@ -75,6 +79,8 @@ def read_table(path: Path | str) -> pd.DataFrame:
         raise DataError(
             f"{path} is a folder", remedy=f"name one file in it, such as {path / 'train.csv'}"
         )
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"{path} is a link to a file that does not exist", remedy="check the link")
     if not path.is_file():
         raise DataError(f"there is no file {path}", remedy="check the path")
     if not path.stat().st_size:
@@ -91,7 +97,10 @@ def read_table(path: Path | str) -> pd.DataFrame:
             columns = pq.ParquetFile(path).read().to_pydict()
             table = pd.DataFrame(columns, dtype=object)
         elif suffix in (".csv", ".tsv"):
-            remedy = 'put quotation marks around texts, and write "" for one inside a text'
+            remedy = (
+                "write the names of the columns in the first line, put quotation marks around "
+                'texts, and write "" for one inside a text'
+            )
             table = _read_csv(_read_text(path), "\t" if suffix == ".tsv" else ",")
         else:
             remedy = 'write one object per line, such as {"text": "…", "label": "…"}'
@@ -121,12 +130,16 @@ def _read_text(path: Path) -> str:
 
 
 def _read_csv(text: str, separator: str) -> pd.DataFrame:
-    header = text.lstrip().partition("\n")[0]
-    if separator not in header:  # a file with another separator than its ending says
-        separator = max(",\t;|", key=header.count)
-    table = pd.read_csv(io.StringIO(text), sep=separator, dtype=object, na_filter=False)
-    if not isinstance(table.index, pd.RangeIndex):  # pandas took the first field for a name
-        raise ValueError("rows have more fields than the header")
+    header = re.sub('"[^"]*"', "", text.lstrip().partition("\n")[0])
+    # A file may have another separator than its ending says: the one that its header has most of.
+    separator = max((separator, *",\t;|"), key=header.count)
+    try:
+        table = pd.read_csv(io.StringIO(text), sep=separator, dtype=object, na_filter=False)
+        if not isinstance(table.index, pd.RangeIndex):  # pandas took the first field for a name
+            raise ValueError("rows have more fields than the header")
+    except ValueError as error:
+        name = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
+        raise ValueError(f"by its header, fields are separated by {name}: {error}") from None
     return table.rename(columns=str.strip)
 
 
@@ -293,6 +306,11 @@ def as_labels(cells: pd.Series[Any], path: Path | str) -> list[str]:
     def name(cell: Any) -> Any:
         if isinstance(cell, float) and cell.is_integer():
             return str(int(cell))
+        if isinstance(cell, int) and abs(cell) >= LARGEST:  # Python does not even print them all
+            raise DataError(
+                f"{cells.name!r} of {path} holds a whole number of more than 18 digits",
+                remedy="write labels as texts or as smaller numbers",
+            )
         return str(cell) if isinstance(cell, int) else cell
 
     named = pd.Series([name(cell) for cell in cells], dtype=object, name=cells.name)
@@ -380,7 +398,26 @@ def load_file(config: Data) -> Task:
         validation = validation.assign(label=correct).drop(columns="original_label")
     # Both endings of a compressed file go, dots elsewhere in its name stay.
     name = Path(path.stem).stem if path.suffix.lower() == ".gz" else path.stem
-    return Task(name, "file", tuple(names[value] for value in raw), train, validation)
+    labels = tuple(names[value] for value in raw)
+    return Task(name, "file", labels, train, validation, notes=_look_alikes(labels, path))
+
+
+def _look_alikes(labels: Sequence[str], path: Path) -> tuple[str, ...]:
+    """A sentence if classes differ only in case, in leading zeros or in how letters are encoded."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        plain = unicodedata.normalize("NFKC", label).casefold()
+        alike.setdefault(plain.lstrip("0") or "0" if plain.isdecimal() else plain, []).append(label)
+    pairs = [
+        f"{one!a} and {other!a}"
+        for one, other, *_ in (found for found in alike.values() if len(found) > 1)
+    ]
+    if not pairs:
+        return ()
+    return (
+        f"{path} has labels that look alike and count as different classes: {listed(pairs)}; "
+        "if they mean the same, write them the same way",
+    )
 
 
 def _check_classes(label: pd.Series[str], path: Path) -> None:

@@ -59,8 +59,9 @@ def binarise(task: Task) -> Task:
 def limit(task: Task, n: int, seed: int) -> Task:
     """Take a stratified random subset of `n` training examples, or all if there are no more.
 
-    Every class keeps its share, and at least two examples; rows stay in their order. Validation is
-    cut to at most `n` examples too, but not below 100.
+    Every class keeps its share, and at least two examples; so do wrong labels, where they are
+    known. Rows stay in their order. Validation is cut to at most `n` examples too, but not below
+    100.
 
     Raises:
         DataError: If `n` is too small for two examples of every class.
@@ -85,12 +86,28 @@ def check_limit(name: str, n: int, classes: int) -> None:
 def stratified(
     table: pd.DataFrame, n: int, random: np.random.Generator, least: int
 ) -> pd.DataFrame:
-    """A random subset of `n` rows with the class shares of `table`, in the order of `table`."""
+    """A random subset of `n` rows in the order of `table`.
+
+    Classes keep their shares and, where original labels are known, so do wrong labels.
+    """
     if n >= len(table):
         return table
     label = true_label(table)
-    sizes = allocate(np.unique(label, return_counts=True)[1].tolist(), n, least)
-    return table.iloc[draw(label, sizes, random)].reset_index(drop=True)
+    counts = np.unique(label, return_counts=True)[1].tolist()
+    sizes = allocate(counts, n, least)
+    wrong = table["label"].to_numpy(dtype=np.int64) != label
+    if not wrong.any():
+        return table.iloc[draw(label, sizes, random)].reset_index(drop=True)
+    of_class = [int(wrong[label == number].sum()) for number in np.unique(label)]
+    chosen = allocate([int(wrong.sum()), int((~wrong).sum())], n, 1)[0]
+    parts = []
+    for share, size, count, among in zip(
+        allocate(of_class, chosen, 0), sizes, counts, of_class, strict=True
+    ):
+        share = min(max(share, size - (count - among)), size, among)
+        parts += [(count - among, size - share), (among, share)]
+    taken = [part for there, part in parts if there]
+    return table.iloc[draw(2 * label + wrong, taken, random)].reset_index(drop=True)
 
 
 def draw(label: np.ndarray, sizes: Sequence[int], random: np.random.Generator) -> np.ndarray:

@@ -28,7 +28,8 @@ class Task:
     optionally `text_pair` and `word` (strings), `label` (int64, index into `labels`). Once noise is
     known or made, the training table also has `original_label` (int64) and `noisy` (bool).
     `binarised` if there were more classes, and only two were kept. `noise` is what noisy labels
-    are: flipped by memloc, known to be wrong, or only suspected of it.
+    are: flipped by memloc, known to be wrong, or only suspected of it. `notes` are sentences that
+    the user should read.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Task:
     validation: pd.DataFrame
     binarised: bool = False
     noise: Noise = "flipped"
+    notes: tuple[str, ...] = ()
 
     def with_train(self, train: pd.DataFrame) -> Task:
         """The same task with another training table (rows renumbered, `example` kept)."""

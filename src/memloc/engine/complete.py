@@ -83,10 +83,15 @@ def read_text(path: Path) -> str:
     Raises:
         ConfigError: If it cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{str(path)!r} is not a file", remedy="give a file with text")
+    if path.is_symlink() and not path.exists():
+        raise ConfigError(f"{str(path)!r} is a link to a file that does not exist")
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        near = nearest(path.name, [p.name for p in path.parent.glob(f"*{path.suffix}")])
+        there = [one.name for one in path.parent.glob(f"*{path.suffix}") if one.is_file()]
+        near = nearest(path.name, there)
         remedy = near if near and near.endswith("?") else "check the path"
         raise ConfigError(f"there is no file {str(path)!r}", remedy=remedy) from None
     except OSError as error:
@@ -143,14 +148,20 @@ def complete_localisation(given: Tree) -> Localisation:
     tree, own = split_techniques(given, Localisation)
     pretrained = tree.get("pretrained")
     tree["training"] = _training(tree.get("training"), known_training(str(pretrained or "")))
-    usual = [n for n in DEFAULT_TECHNIQUES if pretrained or not _needs_pretrained(find(n))]
+    usual = usual_techniques(pretrained)
     tree["techniques"] = choose_techniques(tree.pop("techniques", None) or None, own, usual)
     found = Localisation(**tree)
     return found.replace(techniques=_suited(found.techniques, str(pretrained), found.training))
 
 
-def _needs_pretrained(technique: type[Technique]) -> bool:
-    return any(need.endswith(("pretrained", "frozen")) for need in technique.needs)
+def usual_techniques(pretrained: str | None) -> list[str]:
+    """Those that given models are analysed with, unless others are chosen."""
+    starts = ("pretrained", "frozen")
+    return [
+        name
+        for name in DEFAULT_TECHNIQUES
+        if pretrained or not any(need.endswith(starts) for need in find(name).needs)
+    ]
 
 
 def complete_control(given: Tree, strict: bool = True) -> ControlRun:

@@ -38,7 +38,7 @@ from memloc.engine.local import LocalExecutor, default_workers, pick_device
 from memloc.engine.loop import Executor, Outcome
 from memloc.engine.plan import Plan, Planner, model_job, pass_flops, plan_run, rough_lengths
 from memloc.engine.progress import OPEN, Progress, View
-from memloc.engine.store.store import Store, key_of
+from memloc.engine.store.store import DamagedArtefact, Store, key_of
 from memloc.engine.views import run_status
 from memloc.models.names import ModelSource, resolve
 from memloc.techniques import (
@@ -84,6 +84,8 @@ class InputCache:
         """
         if config not in self._tasks:
             self._tasks[config] = load_task(config)
+            for sentence in self._tasks[config].notes:
+                self.progress.note(sentence)
         return self._tasks[config]
 
     def data(self, config: Data) -> Artefact:
@@ -242,18 +244,30 @@ class Experiment:
         key = key_of(kind, [job.key for job in self.jobs])
         return f"{begins}-{key[:8]}" if begins else ""
 
-    def collect(self, store: Store, outcome: Outcome) -> Findings:
+    def collect(self, store: Store, outcome: Outcome, finished: bool = True) -> Findings:
         """Put together what was computed.
 
         Args:
             store: Has the results of the jobs.
             outcome: What became of them; those of other experiments do not matter.
+            finished: Whether all results have to be there that did not fail.
 
         Raises:
             JobFailed: If there is no result.
-            DamagedArtefact: If an artefact turned out damaged; it is set aside then.
+            DamagedArtefact: If an artefact turned out damaged (it is set aside then) or is gone.
         """
         mine = {job.artefact for job in self.jobs}
+        gone = [
+            job
+            for cell in self.plan.cells
+            for job in cell.results.values()
+            if job.artefact not in outcome.missing and not store.has(*job.artefact)
+        ]
+        if gone and finished:
+            raise DamagedArtefact(
+                f"{gone[0].title} was computed, but is gone from {str(store.root)!r}",
+                *gone[0].artefact,
+            )
         failures = one_of_each([why for job, why in outcome.failed.items() if job in mine])
         results = {job.artefact for cell in self.plan.cells for job in cell.techniques.values()}
         if results <= outcome.missing:
@@ -305,7 +319,7 @@ class FirstAnswer(View):
         if not pending:
             return
         try:
-            found = self.experiment.collect(self.store, Outcome())
+            found = self.experiment.collect(self.store, Outcome(), finished=False)
             self.tell(replace(found, pending=pending))
         except Exception as error:
             reason = one_line(str(error)) or type(error).__name__
@@ -442,5 +456,6 @@ def describe(task: Task) -> dict[str, Any]:
         "classes": list(task.labels),
         "examples": len(task.train),
         "noisy_examples": int(task.train["noisy"].sum()),
+        "validation_examples": len(task.validation),
         "noise": task.noise,
     }

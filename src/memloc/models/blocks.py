@@ -234,11 +234,11 @@ class BlockModel:
         return module
 
     def _module(self, layer: int) -> nn.Module:
-        if not 1 <= layer <= self.n_layers:
+        if layer not in range(1, self.n_layers + 1):
             raise ModelError(
                 f"layer {layer} does not exist; the model has layers 1 to {self.n_layers}"
             )
-        return self.stack[layer - 1]
+        return self.stack[int(layer) - 1]
 
     # --- running ---------------------------------------------------------------------------------
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +23,18 @@ from memloc.data.encode import TextCodec
 from memloc.errors import ModelError
 from memloc.models.blocks import BlockModel, token_table
 from memloc.models.mixing import STATE_BYTES
-from memloc.models.names import ModelSource, resolve
+from memloc.models.names import TOKENISER_FILES, ModelSource, resolve
 
 POOLING = {
     "first": "the first token",
     "last": "the last real token",
     "other": "more than one position (slow path)",
 }
+
+PEFT_PREFIX = "base_model.model."
+"""What `peft` puts before the names of the parameters."""
+MARK = 7919
+"""A number of classes that no other dimension of a model has."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +76,17 @@ def load_classifier(
     options: dict[str, Any] = {"trust_remote_code": config.trust_remote_code}
     if source.revision:
         options |= {"revision": source.revision, "local_files_only": source.offline}
-    _load_part("config", AutoConfig, source, options)  # where most errors show, at little cost
-    tokenizer = _load_part("tokeniser", AutoTokenizer, source, options)
-    head: dict[str, Any] = {} if n_labels is None else {"num_labels": n_labels}
+    model_config = _load_part("config", AutoConfig, source, options)  # most errors show here
+    own = Path(source.adapter or source.location)
+    place = str(own) if any((own / name).is_file() for name in TOKENISER_FILES) else None
+    tokenizer = _load_part("tokeniser", AutoTokenizer, source, options, place)
+    adapter: dict[str, Tensor] = {}
+    classes = n_labels
+    if source.adapter is not None:
+        adapter = _adapter_weights(source, source.adapter)
+        if n_labels is None:
+            classes = _classes_of(adapter, model_config, options)
+    head: dict[str, Any] = {} if classes is None else {"num_labels": classes}
     if labels is not None:
         head |= {
             "id2label": dict(enumerate(labels)),
@@ -89,15 +104,78 @@ def load_classifier(
                 **head,
                 "dtype": torch.float32,
                 "output_loading_info": True,
-                "ignore_mismatched_sizes": n_labels is not None,
+                "ignore_mismatched_sizes": classes is not None,
             },
         )
+        if source.adapter is not None:
+            model = _merged(model, source, source.adapter, new_head=n_labels is not None)
+            saved = {name.removeprefix(PEFT_PREFIX): one.shape for name, one in adapter.items()}
+            given = {name for name, one in model.named_parameters() if saved.get(name) == one.shape}
+            for keys in ("missing_keys", "mismatched_keys"):
+                info[keys] = {key for key in info[keys] if _parameter(key) not in given}
     if config.head == "paper" and n_labels is not None:
         info["missing_keys"] = {*info["missing_keys"], *put_paper_head(model)}
     codec = codec_of(model, tokenizer, max_tokens, source.name)
     blocks = BlockModel(model.to(device).eval(), config.blocks)
     fresh = _check_loaded(blocks, info, source.name, new_head=n_labels is not None)
     return Classifier(blocks, codec, fresh)
+
+
+# --- adapters -----------------------------------------------------------------------------------
+
+
+def _adapter_weights(source: ModelSource, folder: str) -> dict[str, Tensor]:
+    """What `peft` saved: the weights of the adapter, and mostly those of a head."""
+    try:
+        import peft
+    except ImportError:
+        raise ModelError(
+            f"{folder!r} is an adapter of peft, which is not installed",
+            remedy="install it with `pip install peft`, or give the model with the adapter merged",
+        ) from None
+    config = _load_part("adapter", peft.PeftConfig, source, {}, folder)
+    check_adapter(config, repr(folder))
+    with _in_words("adapter", source, folder):
+        weights: dict[str, Tensor] = peft.load_peft_weights(folder, device="cpu")
+    return weights
+
+
+def check_adapter(config: Any, name: str) -> None:
+    """Only adapters in the layers can be analysed; takes their `peft` configuration.
+
+    Raises:
+        ModelError: If it is a learned prompt.
+    """
+    if getattr(config, "is_prompt_learning", False):
+        raise ModelError(
+            f"{name} has learned a prompt ({config.peft_type}), which is not in its layers; "
+            "adapters in the layers, such as LoRA, can be analysed"
+        )
+
+
+def _classes_of(adapter: dict[str, Tensor], config: Any, options: dict[str, Any]) -> int | None:
+    """Outputs of the head that an adapter brings, as its folder has no config that says so."""
+    sized = copy.deepcopy(config)
+    sized.num_labels = MARK
+    with torch.device("meta"):
+        trust = options["trust_remote_code"]
+        model = AutoModelForSequenceClassification.from_config(sized, trust_remote_code=trust)
+    for name, parameter in model.named_parameters():
+        saved = adapter.get(f"{PEFT_PREFIX}{name}")
+        if saved is not None and parameter.shape[0] == MARK:
+            return len(saved)
+    return None
+
+
+def _merged(model: nn.Module, source: ModelSource, folder: str, *, new_head: bool) -> Any:
+    """The model with the adapter in its weights; a new head may differ from the adapter's."""
+    import peft
+
+    with _in_words("adapter", source, folder), quiet():
+        adapted: Any = peft.PeftModel.from_pretrained(
+            model, folder, ignore_mismatched_sizes=new_head
+        )
+        return adapted.merge_and_unload()
 
 
 class FirstToken(nn.Module):
@@ -156,7 +234,7 @@ def _check_loaded(
     Raises:
         ModelError: If layers or embeddings do not come from the checkpoint, or it has more layers.
     """
-    mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    mismatched = {_parameter(key) for key in info["mismatched_keys"]}
     parameters = {key for key, _ in blocks.model.named_parameters()}
     fresh = (set(info["missing_keys"]) | mismatched) & parameters
     allowed = set(blocks.groups.tail) if new_head else set()
@@ -250,6 +328,8 @@ def quiet() -> Iterator[None]:
         with warnings.catch_warnings():
             # Said by torch about weights that it then refuses, which is said in our words.
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            # Said by peft about a head that is replaced.
+            warnings.filterwarnings("ignore", message="Some weights of")
             yield
     finally:
         transformers.logging.set_verbosity(verbosity)
@@ -257,11 +337,25 @@ def quiet() -> Iterator[None]:
             transformers.utils.logging.enable_progress_bar()
 
 
-def _load_part(what: str, loader: Any, source: ModelSource, options: dict[str, Any]) -> Any:
-    """Load something; what the libraries raise becomes a sentence."""
+def _parameter(key: Any) -> str:
+    """Of a loading report, which may add the two shapes."""
+    return key if isinstance(key, str) else str(key[0])
+
+
+def _load_part(
+    what: str, loader: Any, source: ModelSource, options: dict[str, Any], place: str | None = None
+) -> Any:
+    """Load something from the model, or from another place."""
+    place = place or source.location
+    with _in_words(what, source, place), quiet():
+        return loader.from_pretrained(place, **options)
+
+
+@contextlib.contextmanager
+def _in_words(what: str, source: ModelSource, place: str | None) -> Iterator[None]:
+    """What the libraries raise becomes a sentence."""
     try:
-        with quiet():
-            return loader.from_pretrained(source.location, **options)
+        yield
     except Exception as error:  # damaged files make the libraries raise almost anything
         if "trust_remote_code" in str(error):
             raise ModelError(
@@ -277,7 +371,7 @@ def _load_part(what: str, loader: Any, source: ModelSource, options: dict[str, A
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         details = (lines[0] if lines else "no details").rstrip(".:")[:200]
         raise ModelError(
-            f"the {what} of {source.name!r} could not be loaded from {source.location!r} "
+            f"the {what} of {source.name!r} could not be loaded from {place!r} "
             f"({type(error).__name__}: {details}); check or save it again"
         ) from None
 

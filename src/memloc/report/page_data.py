@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +20,7 @@ import numpy as np
 import pandas as pd
 
 from memloc.config import (
+    DEFAULT_TECHNIQUES,
     PARTS,
     Localisation,
     Run,
@@ -28,7 +30,7 @@ from memloc.config import (
     settings_in,
     write_value,
 )
-from memloc.engine.complete import usual_training
+from memloc.engine.complete import usual_techniques, usual_training
 from memloc.errors import MISSING as UNKNOWN
 from memloc.errors import MemlocError
 from memloc.models.names import known_training
@@ -58,6 +60,8 @@ CURVES = (
 """State and split of the learning curves."""
 LOWEST, HIGHEST, STEPS, MISSING = -1.0, 2.0, 254, 255
 """Positions between two classes become bytes: 0..254, and 255 if there is none."""
+MOST_POINTS = 3000
+"""Of the memorisation map."""
 LONGEST = 2000
 """Characters of a text."""
 PICTURES = {
@@ -128,6 +132,7 @@ def _result(run: RunFolder, tables: Tables, most: int) -> dict[str, Any]:
             }
         data["views"].append(single)
     data["examples"] = _example_columns(run, noisy) if len(noisy) else None
+    data["map"] = _memorisation_map(run)
     data["made"] = _made(run, tables.get("costs"))
     some = f"Only the first {len(noisy):,}" if len(noisy) else "None"
     sentence = f"{some} of {total:,} noisy examples are on this page, to keep it small."
@@ -154,6 +159,7 @@ def _facts(run: RunFolder) -> dict[str, Any]:
         "classes": summary.get("classes") or [],
         "n_examples": summary.get("examples"),
         "n_noisy": summary.get("noisy_examples"),
+        "n_validation": summary.get("validation_examples"),
         "noisy_labels": noisy_labels(summary),
         "words": [sentence for sentence in words if sentence],
         "caveats": [
@@ -262,6 +268,25 @@ def _example_columns(run: RunFolder, noisy: pd.DataFrame) -> dict[str, Any]:
     return columns
 
 
+def _memorisation_map(run: RunFolder) -> dict[str, Any] | None:
+    """Probability of the label of each example if it was seen, and if it was held out."""
+    scores = run.table("memorisation_map")
+    if scores is None:
+        return None
+    both = ["training_memorisation", "generalisation_score"]
+    there = scores.dropna(subset=both)
+    if there.empty:
+        return None
+    shown = there.iloc[np.unique(np.linspace(0, len(there) - 1, MOST_POINTS).astype(int))]
+    found: dict[str, Any] = {"total": len(there), "shown": len(shown)}
+    for group, noisy in (("clean", False), ("noisy", True)):
+        rows, points = (table.loc[table["noisy"] == noisy, both] for table in (there, shown))
+        for name, column in zip(("seen", "held_out"), both, strict=True):
+            found.setdefault(group, {})[name] = points[column].round(3).tolist()
+            found[group][f"{name}_mean"] = float(rows[column].mean())
+    return found
+
+
 def _ways(run: RunFolder, tables: Tables, noisy: pd.DataFrame) -> dict[str, Any]:
     """Where each example crosses, and its way through the layers."""
     found: dict[str, Any] = {}
@@ -351,7 +376,9 @@ def _made(run: RunFolder, costs: pd.DataFrame | None) -> dict[str, Any]:
 
 
 def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None = None) -> str:
-    """`memloc run ...` or `memloc localise ...`, with every setting that is not the usual one.
+    """`memloc run ...` or `memloc localise ...`, with every setting that is not a default.
+
+    Task, model and seeds of a run are always named.
 
     Args:
         settings: Of a result, as in its settings.json.
@@ -362,7 +389,8 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
         return "memloc.localise(…)  # in Python, with models in memory"
     if trained:
         words = ["memloc", "run", *_options(Run(**settings))]
-        runs = Path("runs") if folder is None else folder.parent
+        # The folder may be "." or "..", which have no parent by name.
+        runs = Path("runs") if folder is None else Path(os.path.normpath(folder / ".."))
         words += [] if runs == Path("runs") else ["--runs", str(runs)]
     else:
         words = ["memloc", "localise", *_options(Localisation(**settings))]
@@ -373,10 +401,10 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
 def _options(settings: Run | Localisation) -> Iterator[str]:
     group: Any = type(settings)
     if isinstance(settings, Run):
-        start = settings.model.name
+        start, usual_names = settings.model.name, list(DEFAULT_TECHNIQUES)
         training = usual_training(start, settings.checkpoints is not None)
     else:
-        start = settings.pretrained or ""
+        start, usual_names = settings.pretrained or "", usual_techniques(settings.pretrained)
         training = known_training(start)
     usual = group.model_construct(training=Training(**training))
     for setting in settings_in(group):
@@ -391,7 +419,7 @@ def _options(settings: Run | Localisation) -> Iterator[str]:
             short = None if setting.is_switch else setting.option
             yield from _option(short or f"--{setting.path}", value)
     chosen = [name for name in settings.techniques if name not in names("explanation")]
-    if chosen != list(usual.techniques):
+    if chosen != usual_names:
         yield from _option("--techniques", chosen)
     for name, given in settings.techniques.items():
         known = installed(name)

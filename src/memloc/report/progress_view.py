@@ -38,7 +38,7 @@ STYLES = {"running": "cyan", "failed": "bold red", "left_out": "red", "done": "g
 
 def make_progress(console: Console | None = None) -> Progress:
     """Progress with a live table if there is a terminal or a notebook, and with lines otherwise."""
-    console = console or Console(stderr=True)
+    console = console or Console(stderr=True, markup=False, emoji=False)
     live = console.is_terminal
     if console.is_jupyter:
         live = importlib.util.find_spec("ipywidgets") is not None
@@ -158,8 +158,8 @@ def show_sweep(summary: dict[str, Any], runs: Path, console: Console) -> None:
     if rows:
         console.print(_table(rows))
         console.print(
-            "[dim]learnt: accuracy on flipped labels (! not memorised); then M-CoG per "
-            "technique[/dim]"
+            "learnt: accuracy on flipped labels (! not memorised); then M-CoG per technique",
+            style="dim",
         )
     benchmark = summary["control"]
     if benchmark is not None:
@@ -224,7 +224,8 @@ def show_dry_run(found: dict[str, Any], console: Console) -> None:
         time, room = duration(found["seconds"]), size(found["bytes"])
         console.print(f"{least}{time} of work{together}; {room} of disk.")
         console.print(
-            "[dim]From what earlier jobs took, or a measurement; a busy machine takes longer.[/dim]"
+            "From what earlier jobs took, or a measurement; a busy machine takes longer.",
+            style="dim",
         )
     hours = found["a100_hours"]
     if hours["float32"] >= 1:

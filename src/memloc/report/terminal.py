@@ -105,6 +105,8 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
         title += f" on {summary['task']}"
     console.print()
     words = f"  {title}: {summary['examples']} examples, {found}"
+    if summary.get("validation_examples"):
+        words += f"; {summary['validation_examples']} more are held out for validation"
     console.print(Text.assemble(("memloc", "bold"), words))
     for part in {part_of(result) for result in summary["techniques"].values()} - {""}:
         console.print(f"        of the layers, only the {part} are changed", style="dim")

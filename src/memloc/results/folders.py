@@ -24,10 +24,12 @@ import pandas as pd
 from pyarrow.parquet import read_schema
 
 import memloc
+from memloc.engine.store.admin import changed_file
+from memloc.engine.store.store import sha256_of
 from memloc.errors import MemlocError, StoreError
-from memloc.tables import ARTEFACTS, REPORT, Column, Experiment
+from memloc.tables import ARTEFACTS, CHECKSUMS, REPORT, Column, Experiment
 from memloc.techniques import Technique, all_tables, classes
-from memloc.text import listed
+from memloc.text import listed, parse_json
 
 FOUND = {
     "layers": ("technique", "weight"),
@@ -35,6 +37,9 @@ FOUND = {
     "events": ("event", "layer"),
 }
 """What techniques and explanations found: the table, the column that says who, and the value."""
+
+MOST_LAYERS = 10_000
+"""No model is that deep."""
 
 
 class ResultsError(MemlocError):
@@ -258,6 +263,8 @@ def _read(place: Path) -> RunFolder:
         )
     if found.kind in ("run", "localise"):
         needed = {"model": str, "layers": int, "techniques": dict}
+        if found.summary.get("layers", 1) not in range(1, MOST_LAYERS):
+            raise damaged(path, "'layers' is not the depth of a model", found.kind)
         for key, kind in (needed | ({"task": str} if found.trained else {})).items():
             if not isinstance(found.summary.get(key), kind):
                 raise damaged(path, f"{key!r} is missing or not what it should be", found.kind)
@@ -271,12 +278,26 @@ def _numbers(version: str) -> list[int]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        value = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise damaged(path, str(error)) from None
     if not isinstance(value, dict):
         raise damaged(path, "it is not a JSON object")
     return value
+
+
+def check_files(folder: Path) -> None:
+    """All files of a result are as they were written.
+
+    Raises:
+        ResultsError: If one has changed since.
+    """
+    try:
+        changed = changed_file(folder)
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(folder / CHECKSUMS, str(error)) from None
+    if changed is not None:
+        raise damaged(changed, "it differs from its checksum")
 
 
 def damaged(path: Path, reason: str, command: str | None = None) -> ResultsError:
@@ -325,6 +346,8 @@ def write_results(
             table.to_parquet(aside / f"{name}.parquet", index=False)
         for name, text in texts.items():
             (aside / name).write_text(text, encoding="utf-8", errors="backslashreplace")
+        checksums = {file.name: sha256_of(file) for file in sorted(aside.iterdir())}
+        (aside / CHECKSUMS).write_text(json.dumps(checksums, indent=0), encoding="utf-8")
         for file in sorted(aside.iterdir()):
             os.replace(file, folder / file.name)
         # What another call left here would pass for a result of this one.

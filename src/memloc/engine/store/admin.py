@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memloc.engine.job import read_plan
-from memloc.engine.store.store import ASIDE, DamagedArtefact, Store
+from memloc.engine.store.store import ASIDE, DamagedArtefact, Store, sha256_of
 from memloc.errors import MALFORMED, StoreError, cannot_write
-from memloc.tables import ARTEFACTS
+from memloc.tables import ARTEFACTS, CHECKSUMS
+from memloc.text import parse_json
 
 WEIGHT_KINDS = ("train", "control", "states")
 """Artefacts that are large: trained weights, and states of layers."""
@@ -299,11 +300,33 @@ def _read_result(folder: Path) -> Artefacts:
     for path in sorted({*folder.iterdir(), *(folder / name for name in NEEDED)}):
         try:
             if path.suffix == ".json":
-                json.loads(path.read_bytes())
+                found = parse_json(path.read_bytes())
+                if path.name != ARTEFACTS and not isinstance(found, dict):
+                    raise ValueError("it is not a JSON object")
             else:
                 pq.read_schema(path)
         except (OSError, ValueError, RecursionError, pa.ArrowException) as error:
             raise StoreError(
                 f"{path.name} of the result {folder.name!r} cannot be read ({_reason(error)})"
             ) from None
+    changed = changed_file(folder)
+    if changed is not None:
+        raise StoreError(f"{changed.name} of the result {folder.name!r} differs from its checksum")
     return references(folder)
+
+
+def changed_file(folder: Path) -> Path | None:
+    """The first file of a result that is not what was written; of older results, nobody knows.
+
+    Raises:
+        ValueError: If the checksums cannot be read.
+    """
+    if not (folder / CHECKSUMS).is_file():
+        return None
+    checksums = parse_json((folder / CHECKSUMS).read_bytes())
+    if not isinstance(checksums, dict):
+        raise ValueError("it is not a JSON object")
+    for path in sorted(folder.iterdir()):
+        if path.name in checksums and sha256_of(path) != checksums[path.name]:
+            return path
+    return None

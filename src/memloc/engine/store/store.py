@@ -223,7 +223,7 @@ class Store:
             with self.scratch() as temporary:
                 draft = Draft(temporary)
                 yield draft
-                files = {file.name: _sha256(file) for file in sorted(temporary.iterdir())}
+                files = {file.name: sha256_of(file) for file in sorted(temporary.iterdir())}
                 manifest = {
                     "kind": kind,
                     "key": key,
@@ -343,12 +343,13 @@ def _mismatch(folder: Path, manifest: dict[str, Any], largest: float) -> str | N
         size = manifest["sizes"][name]
         if (folder / name).stat().st_size != size:
             return str(name)
-        if size <= largest and _sha256(folder / name) != checksum:
+        if size <= largest and sha256_of(folder / name) != checksum:
             return str(name)
     return None
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """Checksum of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -57,16 +57,24 @@ const VERDICT_SIGNS = { holds: ['✓', 'good'], 'does not hold': ['✗', 'bad'],
 
 function claimsFigure(grid) {
   if (!grid.claims.length) return null;
-  const sections = [...new Set(grid.claims.map((claim) => claim.section))];
+  const open = grid.claims.filter((claim) => claim.verdict === 'not enough data');
+  const decided = grid.claims.filter((claim) => !open.includes(claim));
   return figure('The paper’s claims, checked', `${grid.claims_line} Every claim has a rule, which stands below it.`,
-    h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'Claims' }, h('table', { class: 'plain claims' },
+    decided.length > 0 && claimsTable(decided, 'Claims'),
+    open.length > 0 && h('details', { class: 'claims-open' },
+      h('summary', {}, `${plural(open.length, 'claim')} without enough data`), claimsTable(open, 'Claims without enough data')));
+}
+
+function claimsTable(claims, name) {
+  const sections = [...new Set(claims.map((claim) => claim.section))];
+  return h('div', { class: 'scroll', tabindex: '0', role: 'region', 'aria-label': name }, h('table', { class: 'plain claims' },
       h('thead', {}, h('tr', {}, h('th', { scope: 'col' }, 'verdict'), h('th', { scope: 'col' }, 'claim'),
         h('th', { scope: 'col' }, 'paper'), h('th', { scope: 'col' }, 'here'), h('th', { scope: 'col', class: 'number' }, 'n'))),
-      sections.map((name) => h('tbody', {}, h('tr', { class: 'group' }, h('th', { scope: 'rowgroup', colspan: 5 }, name)),
-        grid.claims.filter((claim) => claim.section === name).map((claim) => {
+      sections.map((part) => h('tbody', {}, h('tr', { class: 'group' }, h('th', { scope: 'rowgroup', colspan: 5 }, part)),
+        claims.filter((claim) => claim.section === part).map((claim) => {
           const [sign, kind] = VERDICT_SIGNS[claim.verdict] || ['', 'open'];
           return h('tr', {}, h('td', { class: 'verdict' }, h('span', { class: `badge ${kind}` }, `${sign} ${claim.verdict}`)),
             h('td', { class: 'claim' }, claim.statement, h('span', { class: 'quiet block' }, claim.explanation)),
             h('td', { class: 'paper', 'data-label': 'Paper' }, claim.paper), h('td', { class: 'here', 'data-label': 'Here' }, claim.here), h('td', { class: 'number', 'data-label': 'n' }, claim.n || '–'));
-        }))))));
+        })))));
 }

@@ -31,7 +31,53 @@ function trainingSection() {
       numbersTable(['epoch', ...curves.lines.map((line) => curveStyle(line).name)],
         curves.lines[0].epoch.map((epoch, i) =>
           [epoch, ...curves.lines.map((line) => decimal(line.accuracy[i], 3))]),
-        'Accuracy by epoch')));
+        'Accuracy by epoch')),
+    currentRun().map && mapFigure(currentRun().map));
+}
+
+// --- the memorisation map ---------------------------------------------------------------------
+
+const GROUPS = { clean: 'clean labels', noisy: 'noisy labels' };
+
+function mapFigure(map) {
+  const words = `Memorisation map of ${plural(map.total, 'training example')}. ${Object.entries(GROUPS).map(([group, name]) =>
+    `${capital(name)}: mean probability ${decimal(map[group].seen_mean)} if seen, ${decimal(map[group].held_out_mean)} if held out`).join('; ')}.`;
+  const some = map.total > map.shown ? ` The map shows ${whole(map.shown)} of ${plural(map.total, 'example')}, evenly chosen.` : '';
+  return figure('Memorisation map',
+    'Each point is a training example: how likely its label is for models that did not see it (to the right) and for models '
+    + `that did (upwards). Examples far above the diagonal are memorised.${some}`,
+    legend(Object.entries(GROUPS).map(([group, name]) => ({ name, colour: colour(group), shape: 'circle' }))),
+    chart((width) => drawMap(map, width, words)),
+    numbersTable(['mean probability of the label', ...Object.values(GROUPS)],
+      [['if it was seen', ...Object.keys(GROUPS).map((group) => decimal(map[group].seen_mean, 3))],
+        ['if it was held out', ...Object.keys(GROUPS).map((group) => decimal(map[group].held_out_mean, 3))]],
+      'Memorisation map'));
+}
+
+function drawMap(map, width, words) {
+  const [left, right, top, bottom] = [44, 14, 12, 40];
+  const side = Math.min(420, width - left - right);
+  const x = linear(0, 1, left, left + side);
+  const y = linear(0, 1, top + side, top);
+  const svg = frame(width, top + side + bottom, words, { 'data-memorisation-map': '' });
+  for (const value of [0, 0.25, 0.5, 0.75, 1]) {
+    svg.append(s('line', { x1: left, x2: left + side, y1: y(value), y2: y(value), class: 'rule' }),
+      s('line', { x1: x(value), x2: x(value), y1: top, y2: top + side, class: 'rule' }),
+      label(left - 8, y(value) + 4, value, { 'text-anchor': 'end' }),
+      label(x(value), top + side + 18, value, { 'text-anchor': 'middle' }));
+  }
+  svg.append(s('line', { x1: x(0), x2: x(1), y1: y(0), y2: y(1), class: 'rule half' }));
+  // One path per group: a point is a line without length, and its round end the dot.
+  for (const group of Object.keys(GROUPS)) {
+    const { seen, held_out: heldOut } = map[group];
+    svg.append(s('path', {
+      d: seen.map((value, i) => `M${x(heldOut[i]).toFixed(1)},${y(value).toFixed(1)}h0`).join(''), fill: 'none', stroke: colour(group),
+      'stroke-width': 6, 'stroke-linecap': 'round', opacity: map.shown > 800 ? 0.35 : 0.6, 'data-group': group,
+    }));
+  }
+  svg.append(label(left + side, top + side + 36, 'probability if held out →', { 'text-anchor': 'end', class: 'axis' }),
+    label(0, top + side + 36, '↑ probability if seen', { class: 'axis' }));
+  return svg;
 }
 
 function drawCurves(curves, width, words) {

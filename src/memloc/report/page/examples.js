@@ -45,12 +45,22 @@ function examplesSection() {
   });
   search.value = state.search;
   return section('examples', 'Which examples?',
-    `Every example with ${currentRun().noisy_labels}, the layer after which it stays with its new class, and the smallest window of `
-    + 'layers whose replacement undoes it. Select one to see it in the charts.',
+    `${joined([`Every example with ${currentRun().noisy_labels}`, ...tableWords()])}. Select one to see it in the charts.`
+    + ' No. is its row in the data, counted from 0.',
     h('div', { class: 'tools' },
       h('label', { for: 'search', class: 'unseen' }, 'Search the examples'), search,
       h('label', { class: 'sorter' }, 'Sort by ', sorter()), countPlace),
     tablePlace, pagerPlace);
+}
+
+// Only what the table has columns for.
+function tableWords() {
+  const view = exampleView();
+  return [
+    (view.ways || {}).crossing && 'the layer after which it stays with its new class',
+    Object.keys(view.undone || {}).length > 0 && 'the smallest window of layers whose replacement undoes it',
+    currentRun().examples.counterfactual && 'how much its label owes to being seen (counterfactual memorisation)',
+  ].filter(Boolean);
 }
 
 // The headings of the table are hidden on small screens: the same as a list.

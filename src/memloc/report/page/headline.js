@@ -11,6 +11,7 @@ function headline() {
     run.part && `${run.part} alone`,
     known(run.n_examples) && plural(run.n_examples, 'example'),
     known(run.n_noisy) && `${whole(run.n_noisy)} with ${run.noisy_labels}`,
+    run.n_validation > 0 && `${whole(run.n_validation)} more held out for validation`,
     run.trained && plural(run.made.seeds.length, 'seed'),
   ].filter(Boolean).join(' · ');
   return h('section', { id: 'found', class: 'headline', 'aria-label': 'What was found' },

@@ -13,7 +13,7 @@ function madeSection() {
   const seconds = made.costs.reduce((sum, cost) => sum + (cost.seconds || 0), 0);
   return section('made', 'How was it made?', null,
     leftOut.length > 0 && h('div', { class: 'notice' }, leftOut.map((sentence) => h('p', {}, sentence))),
-    figure('Make it again', 'The command with all settings that are not the usual ones; then this page from its results.',
+    figure('Make it again', `The command names ${trained ? 'task, model, seeds' : 'models, data'} and every setting that is not a default. The second one writes this page again.`,
       made.command && h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.command)),
       h('pre', { class: 'command', tabindex: '0' }, h('code', {}, made.report))),
     h('div', { class: 'two' },

@@ -4,9 +4,9 @@ const content = document.getElementById('content');
 const bar = document.getElementById('bar');
 
 const SECTIONS = [
-  ['found', 'Found', headline], ['training', 'Training', trainingSection], ['where', 'Where', whereSection],
+  ['found', 'Summary', headline], ['training', 'Training', trainingSection], ['where', 'Where', whereSection],
   ['when', 'When', whenSection], ['how', 'How', howSection], ['examples', 'Examples', examplesSection], ['across', 'Across runs', gridSection],
-  ['made', 'Made', madeSection],
+  ['made', 'Reproduce', madeSection],
 ];
 
 function drawPage() {

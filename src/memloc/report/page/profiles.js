@@ -81,7 +81,10 @@ function drawProfiles(techniques, width) {
 
 function centreRow(svg, one, ink, x, y, left, right) {
   svg.append(s('line', { x1: left, x2: right, y1: y, y2: y, class: 'rule' }));
-  if (!known(one.m_cog)) return;
+  if (!known(one.m_cog)) {
+    svg.append(label(left, y - 7, `${one.name}: no layer has any weight`, { class: 'small halo' }));
+    return;
+  }
   for (const [ends, thick] of [[one.m_cog_range, 2], [one.m_cog_interval, 6]]) {
     if (ends) {
       svg.append(s('line', { x1: x(ends[0]), x2: x(ends[1]), y1: y, y2: y, stroke: ink, 'stroke-width': thick, opacity: 0.35, class: 'centre-range' }));

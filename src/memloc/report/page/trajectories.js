@@ -42,10 +42,17 @@ function howSection() {
       found.events && eventsFigure(found.events.memorised || {}, (found.overlapping_crossings || {}).memorised || 0)));
 }
 
+// All means, and bands and nearly all single examples as far as these are on the page.
 function positionDomain(centroids) {
-  const values = Object.values(centroids).flatMap((groups) => Object.values(groups)
-    .flatMap((group) => [...group.low, ...group.high, ...group.mean])).filter(known);
-  return [Math.max(LOWEST, Math.min(-0.2, ...values)), Math.min(HIGHEST, Math.max(1.2, ...values))];
+  const groups = Object.values(centroids).flatMap((one) => Object.values(one));
+  const means = groups.flatMap((group) => group.mean).filter(known);
+  const { examples } = currentRun();
+  const ways = examples ? Object.keys(PANELS).flatMap((model) => thinned(examples.example.map((_, i) => i))
+    .flatMap((i) => wayOf(model, i) || [])).filter(known).sort((a, b) => a - b) : [];
+  const most = [0.01, 0.99].map((share) => ways[Math.round(share * (ways.length - 1))]).filter(known);
+  const wide = [...groups.flatMap((group) => [...group.low, ...group.high]).filter(known), ...most];
+  return [Math.min(-0.2, ...means, ...wide.map((value) => Math.max(LOWEST, value))),
+    Math.max(1.2, ...means, ...wide.map((value) => Math.min(HIGHEST, value)))];
 }
 
 function waysNote() {
@@ -77,7 +84,8 @@ function drawWays(model, found, [low, high], width) {
   for (const layer of layerTicks(n, x(2) - x(1))) {
     svg.append(label(x(layer), height - bottom + 18, layer, { 'text-anchor': 'middle' }));
   }
-  svg.append(label(width - right, height - 3, 'layer', { 'text-anchor': 'end', class: 'axis' }));
+  svg.append(label(width - right, height - 3, 'layer', { 'text-anchor': 'end', class: 'axis' }),
+    label(0, height - 3, '↑ 0 new class, 1 old class', { class: 'axis' }));
   const inside = (value) => (known(value) ? y(Math.min(high, Math.max(low, value))) : null);
   const xs = Array.from({ length: n }, (_, i) => x(i + 1));
   for (const [group, ink, opacity] of [['class_b', 'old', 0.28], ['class_a', 'clean', 0.28], ['noisy', 'noisy', 0.16]]) {
@@ -89,10 +97,12 @@ function drawWays(model, found, [low, high], width) {
   markEvent(svg, x, events.initiation, 'classes apart', top, height - bottom, 36, width);
   if (groups.noisy) {
     svg.append(s('path', { d: lineOf(xs.map((at, i) => [at, inside(groups.noisy.mean[i])])), fill: 'none', stroke: colour('noisy'), 'stroke-width': 3, 'stroke-linejoin': 'round', class: 'mean' }));
-    xs.forEach((at, i) => svg.append(s('circle', { cx: at, cy: inside(groups.noisy.mean[i]), r: n > 14 ? 2.5 : 3.6, fill: colour('noisy') })));
+    xs.forEach((at, i) => {
+      if (known(groups.noisy.mean[i])) svg.append(s('circle', { cx: at, cy: inside(groups.noisy.mean[i]), r: n > 14 ? 2.5 : 3.6, fill: colour('noisy') }));
+    });
   }
   highlight(svg, model, xs, inside);
-  const canvas = drawLines(model, xs, inside, width, height);
+  const canvas = drawLines(model, xs, y, { width, height, top, tall: height - bottom - top });
   crosshair(svg, {
     count: n, xOf: (i) => xs[i], top, bottom: height - bottom,
     content: (i) => [`Layer ${i + 1}`, [
@@ -119,14 +129,17 @@ function markEvent(svg, x, event, name, top, bottom, at, width) {
     label(place, at, name, { 'text-anchor': anchor, class: 'event-name halo' }));
 }
 
-// Thousands of lines: a canvas below the chart. Those that pass the filter stand out.
-function drawLines(model, xs, inside, width, height) {
+// Thousands of lines: a canvas below the chart. Those that pass the filter stand out. A line that
+// leaves the chart ends at its edge.
+function drawLines(model, xs, y, { width, height, top, tall }) {
   const ratio = Math.min(2, window.devicePixelRatio || 1);
   const canvas = h('canvas', { width: Math.round(width * ratio), height: Math.round(height * ratio), 'aria-hidden': 'true' });
   const { examples } = currentRun();
   if (!examples || !positionsOf(model)) return canvas;
   const pen = canvas.getContext('2d');
   pen.scale(ratio, ratio);
+  pen.rect(0, top, width, tall);
+  pen.clip();
   const draw = (list, opacity) => {
     pen.strokeStyle = colour('noisy');
     pen.globalAlpha = opacity;
@@ -135,7 +148,7 @@ function drawLines(model, xs, inside, width, height) {
       const way = wayOf(model, example);
       if (!way) continue;
       pen.beginPath();
-      way.forEach((value, i) => { if (known(value)) pen.lineTo(xs[i], inside(value)); });
+      way.forEach((value, i) => { if (known(value)) pen.lineTo(xs[i], y(value)); });
       pen.stroke();
     }
   };
