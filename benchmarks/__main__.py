@@ -89,7 +89,7 @@ def report(facts: dict[str, Any], steps: Sequence[Step]) -> list[str | Table]:
         f"{facts['memorised']:.0%} in {facts['epochs']} epochs. One thread, "
         f"{facts['matmul_peak'] / 1e9:.0f} GFLOP/s at best.\n",
         times(steps),
-        f"\nThe defaults stopped after {facts['epochs']} epochs. With {PAPER_EPOCHS} they would be "
+        f"\nThe defaults trained for {facts['epochs']} epochs. With {PAPER_EPOCHS} they would be "
         f"{ratio_at_full_length(steps):.1f} × faster than the authors.",
         "\nSeconds that were timed, and how often the whole analysis takes them:\n",
         samples(steps),
