@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.__main__ import SIDES, as_json, report, totals
+from benchmarks.__main__ import SIDES, as_json, ratio_at_full_length, report, totals
 from benchmarks.steps import Bench, Sizes, shuffled, strata
 from benchmarks.subjects import Subject, with_layers_twice
 from rich.console import Console
@@ -78,6 +78,10 @@ def test_the_benchmark_measures_every_step_and_finds_the_results_of_the_authors(
     assert steps["swapping"].authors is not None
     assert steps["swapping"].authors.times == 55 / 2
     assert steps["retraining"].defaults.total < steps["retraining"].exact.total
+
+    # Fewer epochs are a part of what the defaults gain.
+    sums = totals(list(steps.values()))
+    assert ratio_at_full_length(list(steps.values())) < sums["authors"] / sums["defaults"]
 
     facts = {
         **{"model": "tiny", "layers": LAYERS, "task": "rows", "examples": 48, "noisy": 16},
