@@ -200,7 +200,8 @@ def test_results_replace_those_before_completely_or_not_at_all(tmp_path: Path) -
     write_results(tmp_path, {"gradients": table, "both": table}, {"x": 1}, {})
     (tmp_path / "mine.parquet").touch()
     write_results(tmp_path, {"both": table}, {"x": 1}, {})
-    expected = {"both.parquet", "mine.parquet", "summary.json", "settings.json"}
+    expected = {"both.parquet", "mine.parquet"}
+    expected |= {"summary.json", "settings.json", "checksums.json"}
     assert files(tmp_path) == expected
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_results(tmp_path, {"both": table + 1}, {"x": float("nan")}, {})
