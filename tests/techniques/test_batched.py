@@ -205,13 +205,15 @@ def test_windows_that_do_not_fit_the_device_as_one_model_are_retrained_one_by_on
 # --- dropout --------------------------------------------------------------------------------------
 
 
-def copies_of(context: Context, dropout: list[tuple[int, ...]] | None) -> Copies:
+def copies_of(
+    context: Context, dropout: list[tuple[int, ...]] | None, unit: Any = "layer"
+) -> Copies:
     model = context.model("memorised")
 
     def forward(rows: np.ndarray) -> torch.Tensor:
         return model.logits(context.encoded.batch(rows.tolist(), model.device))
 
-    opened = {*model.groups.blocks[0], *model.groups.head}
+    opened = {*model.groups.of(unit)[0], *model.groups.head}
     return Copies(
         model, context.encoded, [opened] * 3, {},
         rows=np.arange(8), forward=forward, dropout=dropout,
@@ -251,8 +253,14 @@ def test_dropout_everywhere_differs_between_windows() -> None:
 def test_a_model_without_dropout_runs_no_layer_twice() -> None:
     context = plain()
     copies = copies_of(context, [(1, 2), (1,), ()])
+    ran: list[bool] = []
+    copies.model.block(2).register_forward_hook(lambda *_: ran.append(True))
     copies.check()
-    assert copies.partly == {}
+    ran.clear()
+    with copies.training_mode():
+        copies.logits(np.arange(6))
+    assert len(ran) == 1
+    assert not copies.has_dropout
 
 
 def test_with_dropout_the_same_seed_gives_the_same_result_and_all_windows_learn() -> None:
@@ -266,6 +274,27 @@ def test_with_dropout_the_same_seed_gives_the_same_result_and_all_windows_learn(
         pd.testing.assert_frame_equal(one["losses"], other["losses"])
         losses = one["losses"]["loss"].tolist()
         assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("unit", ["layer", "attention", "mlp"])
+@pytest.mark.parametrize("architecture", ["bert", *each("distilbert", "gpt2")])
+def test_models_with_dropout_everywhere_are_batched(architecture: str, unit: Any) -> None:
+    """Also where all windows have the same attention below what they learn."""
+    parts = Retraining(epochs=1, batched=True).group(
+        make_context(architecture, unit=unit), FROM_2, nothing
+    )
+    assert all(part.keys() == {"predictions", "losses"} for part in parts)
+
+
+def test_attention_that_windows_share_has_dropout_of_its_own_in_each() -> None:
+    context = make_context(
+        "bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.5, classifier_dropout=0.0
+    )
+    copies = copies_of(context, [(1,), (1,), (1,)], "mlp")
+    with copies.training_mode():
+        first, second, third = copies.logits(np.arange(6))
+    assert not torch.allclose(first, second, atol=1e-3)
+    assert not torch.allclose(second, third, atol=1e-3)
 
 
 def test_layers_that_opt_drops_as_a_whole_cannot_be_batched() -> None:

@@ -186,7 +186,8 @@ class Technique:
     settings_from: ClassVar[str | None] = None
     """A technique whose settings it shares, unless it is given others."""
     without_effect: ClassVar[tuple[str, ...]] = ()
-    """Settings that only add tables, so that results with and without them can be compared."""
+    """Settings that only add tables, or change how it is computed, so that results with and without
+    them can be compared."""
     of_model: ClassVar[tuple[str, ...]] = ()
     """Settings that may differ between models whose results are compared: see `suited_to`."""
     later: ClassVar[tuple[str, ...]] = ()

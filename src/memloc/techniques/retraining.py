@@ -91,7 +91,7 @@ class Retraining(Technique):
     uses_windows = uses_unit = True
     windowed = True
     of_model = ("learning_rate",)
-    later = ("batched",)
+    later = without_effect = ("batched",)  # with dropout, no more than another seed has
     # Held-out examples are a matter of generalisation too.
     clean_loss = 0.3
     clean_remedy = "set retraining.epochs higher"

@@ -37,6 +37,7 @@ from memloc.models.states import autocast
 from memloc.training.learners import Learner
 from memloc.training.loop import Objective, TrainingFailed
 
+Run = Callable[..., Any]
 TOLERANCE = 1e-3
 """Of logits of copies together and alone, relative to the largest."""
 ROUNDING = 1e-5
@@ -85,6 +86,8 @@ class Copies(Learner):
                 start = own.detach().expand(copies, *own.shape).clone()
                 self.learned[name] = nn.Parameter(start)
         self.frozen = {n: frozen[n].detach() for n, p in self.learned.items() if len(p) < self.size}
+        self.has_dropout = True
+        """Whether the model has any; `check` finds out."""
         self.partly: dict[int, int] = {}
         """Layers in which only some copies have dropout, and how many."""
         for layer in widest or ():
@@ -159,32 +162,54 @@ class Copies(Learner):
         if not equal(together, alone, TOLERANCE):
             raise CannotBatch("as one model, it gives other logits than one window after the other")
         if equal(together, learning, ROUNDING):
-            self.partly = {}  # there is no dropout, so no layer has to be run without it
+            self.has_dropout = False
 
     @contextmanager
     def training_mode(self) -> Iterator[None]:
-        """Inside, dropout acts; in layers where not all copies have it, in the others not."""
+        """Inside, dropout acts, in every copy by itself and only in its layers."""
         with super().training_mode(), ExitStack() as undo:
-            for layer, copies in self.partly.items():
-                undo.enter_context(self._some_without_dropout(layer, copies))
+            if self.has_dropout:
+                lowest = 1 if self.dropout is None else min(self.dropout)
+                undo.enter_context(self._replaced(lowest, self._with_own_input))
+                for layer in self.partly:
+                    undo.enter_context(self._replaced(layer, self._with_and_without))
             yield
 
     @contextmanager
-    def _some_without_dropout(self, layer: int, copies: int) -> Iterator[None]:
-        block = self.model.block(layer)
-        interceptor = Interceptor.of(block)
+    def _replaced(self, layer: int, other: Callable[[int, Run], Run]) -> Iterator[None]:
+        """Inside, the block of a layer does something else than its forward."""
+        interceptor = Interceptor.of(self.model.block(layer))
         own = interceptor.forward
+        interceptor.forward = other(layer, own)
+        try:
+            yield
+        finally:
+            interceptor.forward = own
 
-        def choose(with_dropout: Any, without: Any) -> Any:
-            if not isinstance(with_dropout, Tensor):
-                return with_dropout
+    def _with_own_input(self, layer: int, own: Run) -> Run:
+        """The same, with an input per copy: attention cannot draw masks per copy without it."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
             assert self.number is not None
-            return torch.where(self.number < copies, with_dropout, without)
+            nothing = 0 * self.number
+            if args:
+                return own(args[0] + nothing, *args[1:], **kwargs)
+            return own(**{**kwargs, "hidden_states": kwargs["hidden_states"] + nothing})
 
-        def both(*args: Any, **kwargs: Any) -> Any:
+        return run
+
+    def _with_and_without(self, layer: int, own: Run) -> Run:
+        """With dropout for the copies that learn in a layer, without it for the others."""
+        block, copies = self.model.block(layer), self.partly[layer]
+
+        def choose(one: Any, other: Any) -> Any:
+            if not isinstance(one, Tensor):
+                return one
+            assert self.number is not None
+            return torch.where(self.number < copies, one, other)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
             with_dropout = own(*args, **kwargs)
-            if not block.training:
-                return with_dropout
             block.eval()
             without = own(*args, **kwargs)
             block.train()
@@ -192,11 +217,7 @@ class Copies(Learner):
                 return tuple(map(choose, with_dropout, without))
             return choose(with_dropout, without)
 
-        interceptor.forward = both
-        try:
-            yield
-        finally:
-            interceptor.forward = own
+        return run
 
 
 class _Whole(nn.Module):
