@@ -245,7 +245,8 @@ class CopiesObjective(Objective):
     """
 
     def __init__(self, copies: Copies, labels: Tensor, config: Training, rate_setting: str) -> None:
-        super().__init__(copies, labels, config, rate_setting)
+        # What `torch.compile` makes does not take the tensors that vmap hands to layers.
+        super().__init__(copies, labels, config.replace(compile=False), rate_setting)
         self.copies = copies
         self.losses: list[Tensor] = []
         """Of every step, one per copy."""
