@@ -450,14 +450,20 @@ class Training(Settings):
     frozen_dropout: bool = setting(
         False, "Dropout in the frozen model's layers too, as in the authors' program."
     )
+    compile: bool = rare(
+        False,
+        "Train with layers that torch.compile made, for GPUs; a process needs a minute or more for "
+        "compiling, and results differ by rounding.",
+    )
 
     def identity(self, state: str = "") -> dict[str, Any]:
         """What determines a training, for keys: what is about the frozen model counts there alone.
 
         Defaults of settings that came later are left out, so that older keys stay valid.
         """
-        later = {"frozen_tail", "frozen_dropout"}
-        kept = self.model_dump(include=later, exclude_defaults=True) if state == "frozen" else {}
+        later = {"frozen_tail", "frozen_dropout", "compile"}
+        counts = later if state == "frozen" else {"compile"}
+        kept = self.model_dump(include=counts, exclude_defaults=True)
         if self.epochs != "auto":
             later |= {"most_epochs"}
         return self.model_dump(exclude=later) | kept

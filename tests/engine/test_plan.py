@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from memloc.analysis.windows import Window
 from memloc.config import Control, Generalisation, Run, Training, Unit, Windows
 from memloc.engine.loop import Ready
-from memloc.engine.plan import Plan, Planner
+from memloc.engine.plan import Plan, Planner, window_role, windows_in
 from memloc.models.names import ModelSource
 from memloc.techniques import find, make, names
 from tests.engine.same_results import plan_of
@@ -125,6 +126,39 @@ def test_trainings_come_first_and_windows_last_from_the_bottom_up() -> None:
         ["states of θ_P"],
         ["retraining, all windows"],
     ]
+
+
+def test_windows_that_are_one_model_are_one_job_and_others_keep_their_keys() -> None:
+    def windows(**settings) -> dict[str, str]:
+        config = Run(techniques={"retraining": settings})
+        jobs = plan_of(config, ("data", "abc"), SOURCE, 3, WHERE).jobs
+        return {job.title: job.key for job in jobs if job.title.startswith("retraining")}
+
+    usual = {
+        "retraining, layers 1-3": "4f1d59d969ad551911e77a9a6d1f9331",
+        "retraining, layers 1-2": "568fb97c783c22182601f5944e9e54a7",
+        "retraining, layer 1": "231418696ffacb51bf243101c73df9ed",
+        "retraining, layers 2-3": "5dcf393720db56665573714c3d504e6b",
+        "retraining, layer 2": "caa59dc27105ae2c0f325c678a74a6dc",
+        "retraining, layer 3": "d4fef9a94af77c288e49d799636a8047",
+        "retraining, all windows": "e00aede5b0eefe75a7378f5f0a3cf356",
+    }
+    assert windows() == windows(batched=False) == usual
+    batched = windows(batched=True)
+    assert list(batched) == [
+        "retraining, windows from layer 1",
+        "retraining, windows from layer 2",
+        "retraining, layer 3",
+        "retraining, all windows",
+    ]
+    # With dropout, they have other results.
+    assert not {*batched.values()} & {*usual.values()}
+
+
+def test_a_role_names_the_windows_of_a_job() -> None:
+    assert window_role((Window(2, 5),)) == "window:2-5"
+    group = (Window(3, 12), Window(3, 7), Window(3, 3))
+    assert windows_in(window_role(group)) == list(group)
 
 
 def test_examples_of_several_parts_have_keys_of_their_own() -> None:

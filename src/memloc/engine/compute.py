@@ -30,7 +30,7 @@ from memloc.data.noise import true_label
 from memloc.data.task import Task
 from memloc.engine.job import Job, Output, Report, peak_memory, read_task
 from memloc.engine.local import pick_device
-from memloc.engine.plan import VALIDATION, pass_flops, rough_lengths, snapshot_of
+from memloc.engine.plan import VALIDATION, pass_flops, rough_lengths, snapshot_of, windows_in
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
@@ -39,7 +39,7 @@ from memloc.models.names import ModelSource, Role, StatesOf, resolve
 from memloc.models.on_demand import LayersOnDemand
 from memloc.models.states import EVALUATION_BATCH, autocast, states_of
 from memloc.techniques import Technique, make, register_from
-from memloc.techniques.base import CACHE_MEMORY, Context
+from memloc.techniques.base import CACHE_MEMORY, Context, Tables
 from memloc.training.learners import AuxiliaryTask, Learner, TailOnly, hidden_task
 from memloc.training.loop import (
     Objective,
@@ -521,27 +521,50 @@ def states(job: Job, store: Store, report: Report) -> Output:
 
 
 def window(job: Job, store: Store, report: Report) -> Output:
-    """One window of a technique: identity has technique, revision, settings and the window."""
+    """One window of a technique, or several: identity has technique, revision, settings, windows.
+
+    Tables of several windows have the numbers of their layers in front of their names.
+    """
     context = replace(context_for(job, store), resume=resume_point(job, store))
-    found = _technique(job).window(context, Window(*job.identity["window"]), report)
+    technique = _technique(job)
+    if "window" in job.identity:
+        found = technique.window(context, Window(*job.identity["window"]), report)
+    else:
+        windows = [Window(*window) for window in job.identity["windows"]]
+        parts = technique.group(context, windows, report)
+        found = {
+            f"{_prefix(window)}{name}": table
+            for window, part in zip(windows, parts, strict=True)
+            for name, table in part.items()
+        }
     return Output(tables=found, costs={"peak_memory_bytes": peak_memory()})
+
+
+def _prefix(window: Window) -> str:
+    return f"{window.first}-{window.last}-"
 
 
 def localise(job: Job, store: Store, report: Report) -> Output:
     """Apply a technique, or put together what was found on its windows."""
     context, technique = replace(context_for(job, store), costs={}), _technique(job)
-    parts = {role: need for role, need in job.needs.items() if role.startswith("window:")}
-    if not parts:
+    needs = {role: need for role, need in job.needs.items() if role.startswith("window:")}
+    if not needs:
         tables = technique.localise(context, report)
         return Output(tables=tables, costs={**context.costs, "peak_memory_bytes": peak_memory()})
-    windows = [Window(*(int(n) for n in role.split(":")[1].split("-"))) for role in parts]
-    artefacts = [store.open(*need) for need in parts.values()]
-    found = [
-        {name.removesuffix(".parquet"): a.table(name) for name in a.manifest["files"]}
-        for a in artefacts
-    ]
-    tables = technique.combine(context, windows, found)
-    spent = [artefact.manifest["costs"] for artefact in artefacts]
+    artefacts = {role: store.open(*need) for role, need in needs.items()}
+    parts: dict[Window, Tables] = {}
+    for role, artefact in artefacts.items():
+        windows = windows_in(role)
+        for each in windows:
+            start = _prefix(each) if len(windows) > 1 else ""
+            parts[each] = {
+                name.removeprefix(start).removesuffix(".parquet"): artefact.table(name)
+                for name in artefact.manifest["files"]
+                if name.startswith(start)
+            }
+    ordered = sorted(parts, key=lambda window: (window.size, window.first))
+    tables = technique.combine(context, ordered, [parts[each] for each in ordered])
+    spent = [artefact.manifest["costs"] for artefact in artefacts.values()]
     costs = {
         "seconds": round(sum(cost["seconds"] for cost in spent), 3),
         "peak_memory_bytes": max(cost["peak_memory_bytes"] for cost in spent),

@@ -289,7 +289,7 @@ class Planner:
             "technique": name,
             "revision": technique.revision,
             "seed": seed,
-            "settings": technique.config.model_dump(mode="json"),
+            "settings": technique.identity(),
         }
         if origin(name) is not None:
             identity["origin"] = origin(name)
@@ -308,21 +308,21 @@ class Planner:
             together = f"θ_M{of}" if {"memorised", "near_ceiling"} & {*roles} else None
             return self.job(kind, title, whole, cost, needs, roles, together, place), parts
         windows = {
-            window: self.job(
+            group: self.job(
                 "window",
-                f"{name}{of}, {_in_words(window)}",
-                {**identity, "window": list(window), **self.trains},
-                technique.window_cost(self.n_layers, window),
+                f"{name}{of}, {_in_words(group)}",
+                {**identity, **_windows_of(group), **self.trains},
+                sum(technique.window_cost(self.n_layers, window) for window in group),
                 needs,
                 roles,
                 f"{name}{of}",
                 place,
             )
-            for window in chosen_windows(self.n_layers, self.windows.sizes)
+            for group in technique.together(chosen_windows(self.n_layers, self.windows.sizes))
         }
         # By first layer, so that a process goes up through the layers with its stored states.
-        parts += [windows[w] for w in sorted(windows, key=lambda w: (w.first, -w.last))]
-        found = {f"window:{w.first}-{w.last}": job.artefact for w, job in windows.items()}
+        parts += [windows[g] for g in sorted(windows, key=lambda g: (g[0].first, -g[0].last))]
+        found = {window_role(group): job.artefact for group, job in windows.items()}
         title = f"{name}{of}, all windows"
         return self.job("localise", title, whole, cost, found, place=place), parts
 
@@ -507,7 +507,28 @@ def _with_checkpoints(
     return replace(cell, trainings=trainings, checkpoints=checkpoints)
 
 
-def _in_words(window: Window) -> str:
+def _windows_of(group: Sequence[Window]) -> dict[str, Any]:
+    """For the identity of a job on one window, or on several that it looks at together."""
+    if len(group) == 1:
+        return {"window": list(group[0])}
+    return {"windows": [list(window) for window in group]}
+
+
+def window_role(group: Sequence[Window]) -> str:
+    """What a job on windows is called among the needs of the one that puts all together."""
+    return "window:" + ",".join(f"{window.first}-{window.last}" for window in group)
+
+
+def windows_in(role: str) -> list[Window]:
+    """The windows that `window_role` names."""
+    pairs = [name.split("-") for name in role.removeprefix("window:").split(",")]
+    return [Window(int(first), int(last)) for first, last in pairs]
+
+
+def _in_words(group: Sequence[Window]) -> str:
+    window = group[0]
+    if len(group) > 1:
+        return f"windows from layer {window.first}"
     if window.size == 1:
         return f"layer {window.first}"
     return f"layers {window.first}-{window.last}"

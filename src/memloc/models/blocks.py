@@ -402,6 +402,44 @@ class BlockModel:
                 parameter.requires_grad_(flag)
 
     @contextmanager
+    def compiled(self, wanted: bool = True) -> Iterator[None]:
+        """Inside, the layers run as `torch.compile` makes them, if wanted; the rest as it is.
+
+        What is compiled is the forward of a block behind its `Interceptor`: of the whole model, it
+        would be compiled again for every state that a block is given.
+
+        Raises:
+            ModelError: If a layer cannot be compiled, forward or backward.
+        """
+        if not wanted:
+            yield
+            return
+        from torch._dynamo.exc import TorchDynamoException
+
+        with ExitStack() as undo:
+            for block in self.stack:
+                undo.enter_context(intercepted(block))
+                interceptor = Interceptor.of(block)
+                undo.callback(setattr, interceptor, "forward", interceptor.forward)
+                try:
+                    interceptor.forward = torch.compile(interceptor.forward)
+                except RuntimeError as error:  # not with this version of Python
+                    raise self._not_compiled(error) from error
+            try:
+                yield
+            except TorchDynamoException as error:
+                raise self._not_compiled(error) from error
+
+    def _not_compiled(self, error: Exception) -> ModelError:
+        why = str(error).strip().partition("\n")[0]
+        return ModelError(
+            f"the layers of {type(self.model).__name__} cannot be compiled ({why})",
+            setting="training.compile",
+            value=True,
+            remedy="leave it out",
+        )
+
+    @contextmanager
     def mode(self, *, training: bool) -> Iterator[None]:
         """Inside, the model is in training or evaluation mode; module by module restored."""
         before = [(module, module.training) for module in self.model.modules()]

@@ -186,9 +186,13 @@ class Technique:
     settings_from: ClassVar[str | None] = None
     """A technique whose settings it shares, unless it is given others."""
     without_effect: ClassVar[tuple[str, ...]] = ()
-    """Settings that only add tables, so that results with and without them can be compared."""
+    """Settings that only add tables, or change how it is computed, so that results with and without
+    them can be compared."""
     of_model: ClassVar[tuple[str, ...]] = ()
     """Settings that may differ between models whose results are compared: see `suited_to`."""
+    later: ClassVar[tuple[str, ...]] = ()
+    """Settings that came later: keys of results leave out their defaults, so that older ones stay
+    valid."""
     uses_windows: ClassVar[bool] = False
     """Whether it changes windows of layers, so that their sizes matter."""
     uses_clean: ClassVar[bool] = False
@@ -252,6 +256,12 @@ class Technique:
     def about(cls) -> str:
         """What it does, in one line."""
         return (cls.__doc__ or "").strip().split("\n")[0]
+
+    def identity(self) -> dict[str, Any]:
+        """Its settings as JSON data, for keys."""
+        fields = self.Config.model_fields
+        usual = {n for n in self.later if getattr(self.config, n) == fields[n].default}
+        return self.config.model_dump(mode="json", exclude=usual)
 
     def all_settings(self, windows: Windows) -> dict[str, Any]:
         """Its settings, and those of the windows it changes, as JSON data."""
@@ -356,6 +366,21 @@ class Technique:
     def window(self, context: Context, window: Window, report: Report) -> Tables:
         """The findings on one window, if it is `windowed`."""
         raise self._without("window")
+
+    def together(self, windows: Sequence[Window]) -> list[tuple[Window, ...]]:
+        """Which of its windows are one job, if it is `windowed`; each by itself unless it says."""
+        return [(window,) for window in windows]
+
+    def group(self, context: Context, windows: Sequence[Window], report: Report) -> list[Tables]:
+        """The findings on windows that are one job."""
+        parts: list[Tables] = []
+        for window in windows:
+
+            def part(fraction: float) -> None:
+                report((len(parts) + fraction) / len(windows))
+
+            parts.append(self.window(context, window, part))
+        return parts
 
     def combine(
         self, context: Context, windows: Sequence[Window], parts: Sequence[Tables]

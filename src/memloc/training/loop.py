@@ -254,6 +254,7 @@ def train(
     with torch.random.fork_rng(), ExitStack() as modes:
         for objective in objectives:
             modes.enter_context(objective.learner.training_mode())
+        modes.enter_context(first.learner.model.compiled(first.config.compile))
         torch.manual_seed(seed)
         if resume is not None:
             resume.keep("position", position)
