@@ -39,7 +39,6 @@ def main() -> None:
     parser.add_argument("--task", help="trec if there is a --data-dir, otherwise questions")
     parser.add_argument("--model", help="a folder with a BERT (minilm with every layer twice)")
     parser.add_argument("--examples", type=int, default=200)
-    parser.add_argument("--epochs", type=int, default=15, help="of the defaults (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--out", type=Path, default=Path("bench.json"))
     arguments = parser.parse_args()
@@ -51,11 +50,7 @@ def main() -> None:
     task = arguments.task or ("trec" if arguments.data_dir else "questions")
     data = Data(task=task, data_dir=arguments.data_dir, limit=arguments.examples)
     subject = make_subject(data, arguments.model)
-    # The one place for the epochs of the defaults: once there is `epochs="auto"`, it goes here, and
-    # --epochs is not needed. Bench reads the number from the training.
-    training = Training(
-        epochs=arguments.epochs, learning_rate=arguments.learning_rate, batch_size=8
-    )
+    training = Training(epochs="auto", learning_rate=arguments.learning_rate, batch_size=8)
     steps = []
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(subject, Sizes(training), Path(folder))

@@ -226,7 +226,7 @@ class Bench:
         """The head of the frozen model, by which gradients are divided."""
         begun = self.begin()
         model = self.models["frozen"] = self.subject.build()
-        training = self.sizes.training
+        training = self.sizes.training.with_fixed_epochs()
 
         def train() -> Trained:
             learner = TailOnly(model, self.subject.train, self.subject.validation)
