@@ -182,6 +182,7 @@ class Bench:
         )
 
         slow, fast, epochs = 0.0, 0.0, 0
+        settled: int | None = None  # θ_O follows θ_M
         for role in ("memorised", "original"):
             plain = authors.their_model(self.models["pretrained"].model)
             batches = self.random_batches(rows)
@@ -199,10 +200,15 @@ class Bench:
             model = self.models[role] = self.subject.build()
             learner = Learner(model, self.subject.train, self.subject.validation)
             seconds, trained = timed(
-                lambda learner=learner, role=role: fine_tune(
-                    learner, training_data(self.subject.task, role), training, SEED
+                lambda learner=learner, role=role, after=settled: fine_tune(
+                    learner,
+                    training_data(self.subject.task, role),
+                    training,
+                    SEED,
+                    settle_after=after,
                 )
             )
+            settled = trained.settled_after
             fast += seconds
             epochs += trained.epochs
             if role == "memorised":
