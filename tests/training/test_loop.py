@@ -287,5 +287,5 @@ def test_validation_is_evaluated_as_often_as_a_curve_needs() -> None:
         setattr(one, name, lambda dtype, n=name, f=plain: asked.append(n) or f(dtype))
     result = fine_tune(one, targets, QUICK.replace(epochs=20), 1)
     rows = result.history[result.history["split"] == "validation"]
-    assert rows["epoch"].tolist() == [4, 8, 12, 16, 20]
-    assert (asked.count("evaluate"), asked.count("evaluate_validation")) == (20, 5)
+    assert rows["epoch"].tolist() == [1, 4, 8, 12, 16, 20]
+    assert (asked.count("evaluate"), asked.count("evaluate_validation")) == (20, 6)

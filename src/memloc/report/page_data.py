@@ -226,7 +226,9 @@ def _curves(tables: Tables, view: View) -> dict[str, Any] | None:
     # Of the frozen model there is one for all seeds, with a seed of its own.
     history = history[history["seed"].isin(view.seeds) | (history["state"] == "frozen")]
     end = history.loc[history["state"] != "frozen", "epoch"].max()
-    history = history[history["epoch"] <= end]
+    # One that goes on while the others have ended is not at its end where they are at theirs.
+    longer = history.groupby("state")["epoch"].transform("max") > end
+    history = history[~longer]
     for state, split in CURVES:
         rows = history[(history["state"] == state) & (history["split"] == split)]
         if len(rows):

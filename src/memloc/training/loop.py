@@ -155,7 +155,7 @@ def fine_tune(
             if due or epoch == objective.latest:
                 objective.settle(epoch)
                 result.settled_after = epoch
-        drawn = epoch % between == 0 or epoch in (objective.last_epoch, last_epoch)
+        drawn = epoch % between == 0 or epoch in (1, objective.last_epoch, last_epoch)
         validation = learner.evaluate_validation(config.dtype) if drawn else None
         rows = _score(train_logits, validation, data, config, epoch)
         result.steps += len(losses[0])
