@@ -533,8 +533,8 @@ class Windows(Settings):
 
     sizes: WindowSizes = option(
         "auto",
-        "Sizes to try: auto (all up to 8 layers, else 1, L/2, 2L/3, 5L/6 and L; the rest is "
-        "interpolated), all, or such as 1-3,6. The full window is always among them.",
+        "Sizes to try: auto (all up to 8 layers, else five, such as 1, 4, 7, 10 and 12; the rest "
+        "is interpolated), all, or such as 1-3,6. The full window is always among them.",
         name="--windows",
         min_length=1,
     )

@@ -96,14 +96,14 @@ def test_a_size_that_the_model_does_not_have_is_refused(size: int) -> None:
 
 
 def test_auto_tries_five_sizes_in_deep_models_and_all_in_others() -> None:
-    assert chosen_sizes(12, "auto") == (1, 6, 8, 10, 12)
-    assert chosen_sizes(24, "auto") == (1, 12, 16, 20, 24)
-    assert chosen_sizes(9, "auto") == (1, 4, 6, 8, 9)
+    assert chosen_sizes(12, "auto") == (1, 4, 7, 10, 12)
+    assert chosen_sizes(24, "auto") == (1, 7, 13, 19, 24)
+    assert chosen_sizes(9, "auto") == (1, 3, 6, 8, 9)
     for n in range(9, 100):
         assert len({*chosen_sizes(n, "auto")}) == 5
     assert chosen_sizes(8, "auto") == chosen_sizes(8, "all") == tuple(range(1, 9))
     assert chosen_windows(12, "all") == all_windows(12)
-    assert len(chosen_windows(12, "auto")) == 12 + 7 + 5 + 3 + 1
+    assert len(chosen_windows(12, "auto")) == 12 + 9 + 6 + 3 + 1
 
 
 def test_sizes_that_were_not_tried_lie_between_those_that_were() -> None:

@@ -30,8 +30,8 @@ FEWEST_SEEDS = 3
 """Seeds from which on they alone give an interval."""
 SHALLOW = 8
 """Up to so many layers, all windows are tried unless sizes are chosen: they are few."""
-DENSE = (1 / 2, 2 / 3, 5 / 6)
-"""Sizes that are tried in deeper models, as shares of the depth, beside one layer and all."""
+STEPS = 4
+"""From one layer to all, in deeper models."""
 
 
 class Window(NamedTuple):
@@ -64,8 +64,8 @@ def all_windows(n_layers: int) -> tuple[Window, ...]:
 def chosen_sizes(n_layers: int, sizes: WindowSizes) -> tuple[int, ...]:
     """The sizes of the windows to try; the full one, to which errors are relative, is always there.
 
-    `auto` is 1, L/2, 2L/3, 5L/6 and L in models with more than `SHALLOW` layers, else all. Errors
-    rise slowly up to half of the layers and fast from there on, so the sizes lie closer there.
+    `auto` is all up to `SHALLOW` layers. In deeper models the sizes go up from 1 in steps of a
+    quarter of the depth, and the last is the depth itself.
 
     Raises:
         ConfigError: If a model of that depth has no such windows.
@@ -73,7 +73,7 @@ def chosen_sizes(n_layers: int, sizes: WindowSizes) -> tuple[int, ...]:
     if sizes == "all" or (sizes == "auto" and n_layers <= SHALLOW):
         return tuple(range(1, n_layers + 1))
     if sizes == "auto":
-        return 1, *(round(n_layers * share) for share in DENSE), n_layers
+        return *(round(1 + step * n_layers / STEPS) for step in range(STEPS)), n_layers
     for size in sizes:
         if not 1 <= int(size) <= n_layers:
             raise ConfigError(
