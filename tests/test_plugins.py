@@ -20,7 +20,7 @@ import memloc
 from memloc import techniques
 from memloc.config import ControlRun
 from memloc.engine.control import prepare
-from memloc.engine.experiment import InputCache
+from memloc.engine.inputs import InputCache
 from memloc.engine.local import LocalExecutor
 from memloc.engine.store.store import Store
 from memloc.report.figures.looks import technique_looks

@@ -3,6 +3,7 @@
     import memloc
 
     result = memloc.run(model="minilm", task="questions")
+    labels = memloc.audit("reviews.csv").labels
     result = memloc.localise(memorised=model_m, original=model_o, tokenizer=tok, data=df)
     result.layers, result.windows, result.examples
     result.plot.heatmap()
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
+    from memloc.api.audit import audit
     from memloc.api.functions import fine_tune, localise, perturb, prepare, run
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
@@ -38,6 +40,7 @@ __all__ = [
     "Training",
     "Windows",
     "__version__",
+    "audit",
     "fine_tune",
     "load",
     "localise",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "memloc.api.audit": ["audit"],
     "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],

@@ -44,6 +44,7 @@ PairFormat = Literal["joined", "native"]
 Unit = Literal["layer", "attention", "mlp"]
 CleanExamples = Literal["matched", "all"]
 Head = Literal["own", "paper"]
+Twin = Literal["without", "suggested"]
 Tail = Literal["head", "norm+head", "all"]
 """What learns of the parameters behind the layers: the final norm is one, BERT's pooler another."""
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
@@ -51,6 +52,7 @@ PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 WindowSizes = Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
 Checkpoints = int | Literal["every_epoch"]
 EVERY_EPOCH = "every_epoch"
+AUTO = "auto"
 
 MOST_VALUES = 10_000
 """Of a setting that is a list."""
@@ -67,6 +69,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 WORDING = {
     "missing": "it has to be given",
     "too_short": "nothing is named",
+    "multiple_of": "it has to be a multiple of {multiple_of}",
     "greater_than": "it has to be greater than {gt}",
     "greater_than_equal": "it has to be at least {ge}",
     "less_than": "it has to be less than {lt}",
@@ -398,12 +401,23 @@ class Columns(Settings):
     pair_column: str | None = rare(None, "Column with a second text.")
     label_column: str | None = option(None, "Column with the label.")
     original_label_column: str | None = option(None, "Column with the correct labels, if known.")
+    suspects: str | None = option(None, "Column that marks labels you do not trust (true, false).")
 
 
 class Data(Columns):
     """Which examples, and which of their labels are flipped (section 3)."""
 
     task: str = option("questions", "A name from `memloc tasks`, or a CSV/TSV/JSONL/Parquet file.")
+    suspects: str | None = option(
+        None,
+        "Labels you do not trust, instead of flipped ones: a column that marks them (true, false), "
+        "or auto for those that an audit suspects.",
+    )
+    twin: Twin = rare(
+        "without",
+        "What θ_O learns where labels are suspected: without (all but the suspects), suggested "
+        "(the labels suggested for them).",
+    )
     data_dir: Path | None = option(None, "Folder with local copies of the paper's tasks.")
     validation: Path | None = rare(None, "File with validation examples (default: a fifth).")
     limit: int | None = option(
@@ -432,7 +446,7 @@ class Training(Settings):
     )
     most_epochs: int = setting(50, "Limit of epochs auto.", ge=1, le=MOST_EPOCHS)
     learning_rate: float = option(1e-5, "Peak learning rate.", gt=0)
-    batch_size: int = option(8, "Examples per step.", ge=1)
+    batch_size: int = rare(8, "Examples per step.", ge=1)
     micro_batch_size: int | None = rare(None, "Examples per forward pass, if not all.", ge=1)
     warmup: float = setting(0.1, "Share of the steps in which the learning rate rises.", ge=0, lt=1)
     weight_decay: float = setting(0.01, "Weight decay of AdamW.", ge=0)
@@ -745,6 +759,24 @@ class Run(Settings):
         epochs = self.training.likely_epochs
         count = epochs if self.checkpoints == EVERY_EPOCH else int(self.checkpoints)
         return tuple(round(epochs * number / count) for number in range(1, count + 1))
+
+
+class Audit(Settings):
+    """Which labels of the training examples are likely wrong."""
+
+    data: Data = Data()
+    model: Model = Model()
+    training: Training = Training()
+    seed: Seed = option(1, "Decides the new head, and the order of the examples.")
+    splits: int = option(
+        2,
+        "Models of random halves of the data, in pairs, which judge the examples they did not see; "
+        "0: none, which halves the time.",
+        ge=0,
+        multiple_of=2,
+    )
+    split_epochs: int = setting(4, "Passes over each half.", ge=1, le=MOST_EPOCHS)
+    device: DeviceSetting = "auto"
 
 
 class Localisation(Settings):

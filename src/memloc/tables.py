@@ -30,7 +30,7 @@ MEMORISED = 0.95
 NEARLY_ALL = 0.95
 """Share of the memorisation that counts as undone."""
 
-Experiment = Literal["run", "localise", "control"]
+Experiment = Literal["run", "localise", "control", "audit"]
 Dtype = Literal["int64", "Int64", "float64", "Float64", "bool", "str", "string", "object"]
 """As pandas calls them; capital letters: values may be missing."""
 
@@ -130,7 +130,12 @@ CELL = {
     "seed": Column("int64", "model seed"),
 }
 """The columns that name one control model."""
-FRONT: dict[Experiment, dict[str, Column]] = {"run": SEED, "localise": {}, "control": CELL}
+FRONT: dict[Experiment, dict[str, Column]] = {
+    "run": SEED,
+    "localise": {},
+    "control": CELL,
+    "audit": {},
+}
 """The columns that every table begins with; those of `localise` are of one run only."""
 RENAMED: dict[Experiment, dict[str, str]] = {"control": {"model": "state"}}
 """Where names of columns collide with those in front."""
@@ -343,9 +348,41 @@ ATTEMPTS = Table(
     },
     of=("control",),
 )
+LABELS = Table(
+    "labels",
+    "every label, and how much speaks against it",
+    {
+        "row": Column("int64", "the row in the data, from 0"),
+        "word": Column("object", "the word it is about (WiC)", optional=True),
+        "text": Column("str", "its text", optional=True),
+        "text_pair": Column("object", "its second text", optional=True),
+        "label": Column("str", "the label as given"),
+        "suggested_label": Column("str", "the most likely one of the other labels"),
+        "suspect": Column("bool", "whether it is among the labels that are likely wrong"),
+        "rank": Column("int64", "its place: 1 is the most suspicious label"),
+        "score": Column("float64", "how suspicious it is, from 0 to 1: from ranks by both margins"),
+        "early_margin": Column(
+            "float64",
+            "probability of the label minus the largest other, in the first half of the training",
+        ),
+        "unseen_margin": Column(
+            "float64", "the same by models that did not see the example", optional=True
+        ),
+        "self_confidence": Column(
+            "float64", "probability of the label by models that did not see it", optional=True
+        ),
+        "learned": Column("Int64", "the epoch from which on the model gives the label"),
+        "forgotten": Column("int64", "how often the model stopped giving it"),
+        "margin": Column("float64", "mean logit of the label minus the largest other (AUM)"),
+        "cumulative_loss": Column("float64", "sum of the losses after all epochs"),
+        "confidence": Column("float64", "mean probability of the label over the epochs"),
+        "variability": Column("float64", "standard deviation of that probability"),
+    },
+    of=("audit",),
+)
 SHARED = (
     *(LAYERS, WINDOWS, PREDICTIONS, EXAMPLES, EVENTS, HISTORY, COSTS, MEMORISATION_MAP),
     *(CHECKPOINTS, CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS),
-    *(ACCURACY, TRAININGS, ATTEMPTS),
+    *(ACCURACY, TRAININGS, ATTEMPTS, LABELS),
 )
 """All tables that do not belong to one technique."""

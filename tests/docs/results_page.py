@@ -34,8 +34,10 @@ the control benchmark see [control.md](control.md), for checkpoints
 def page() -> str:
     """The page as text."""
     tables = all_tables().values()
-    usual = [table for table in tables if set(table.of) != {"control"}]
-    of_control = [table for table in tables if set(table.of) == {"control"}]
+    alone = {
+        kind: [table for table in tables if table.of == (kind,)] for kind in ("control", "audit")
+    }
+    usual = [table for table in tables if table.of not in (("control",), ("audit",))]
     return "".join(
         [
             TOP,
@@ -44,7 +46,9 @@ def page() -> str:
             "\n## Runs, and models that were given\n",
             *map(_section, usual),
             "\n## Control benchmark\n",
-            *map(_section, of_control),
+            *map(_section, alone["control"]),
+            "\n## Audit\n",
+            *map(_section, alone["audit"]),
             BOTTOM,
         ]
     )
@@ -53,7 +57,7 @@ def page() -> str:
 def _section(table: Table) -> str:
     there = f"with `{table.condition}`" if table.condition else ""
     commands = {"run": "`memloc run`", "localise": "`memloc localise`", "control": "`control`"}
-    if set(table.of) in ({"run", "localise"}, {"control"}):
+    if set(table.of) in ({"run", "localise"}, {"control"}, {"audit"}):
         where = there
     elif set(table.of) == {"run"}:
         where = ", ".join(filter(None, (f"only of {commands['run']}", there)))

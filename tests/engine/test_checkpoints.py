@@ -27,7 +27,7 @@ from memloc.data.encode import encode
 from memloc.data.task import Task
 from memloc.engine import experiment
 from memloc.engine.compute import forget_context, load
-from memloc.engine.experiment import InputCache
+from memloc.engine.inputs import InputCache
 from memloc.engine.job import Job, run_job
 from memloc.engine.loop import Outcome
 from memloc.engine.plan import Plan, snapshot_of

@@ -10,7 +10,8 @@ import pytest
 from memloc.config import Data, Model, Run, Training
 from memloc.engine import compute, control, experiment
 from memloc.engine.complete import complete_control
-from memloc.engine.experiment import Findings, InputCache
+from memloc.engine.experiment import Findings
+from memloc.engine.inputs import InputCache
 from memloc.engine.store.store import Store
 from memloc.models.states import predict_logits
 from tests.engine.test_checkpoints import Here

@@ -16,7 +16,8 @@ from memloc.config import Data, Model, Run, Training
 from memloc.data.load import load_task
 from memloc.engine import compute
 from memloc.engine.compute import context_for, forget_context, on_this_machine
-from memloc.engine.experiment import InputCache, prepare
+from memloc.engine.experiment import prepare
+from memloc.engine.inputs import InputCache
 from memloc.engine.job import Job, write_task
 from memloc.engine.local import LocalExecutor
 from memloc.engine.progress import Progress

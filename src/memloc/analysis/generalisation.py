@@ -35,8 +35,13 @@ class Splits:
     n_classes: int
 
 
-def half_split(n: int, split: int, seed: int) -> np.ndarray:
-    """Whether each of n examples is in the training half (rounded down) of a split."""
+def half_split(n: int, split: int, seed: int, paired: bool = False) -> np.ndarray:
+    """Whether each of n examples is in the training half (rounded down) of a split.
+
+    If splits are `paired`, every second one has the examples that the one before it lacks.
+    """
+    if paired and split % 2:
+        return ~half_split(n, split - 1, seed)
     inside = np.zeros(n, dtype=bool)
     inside[np.random.default_rng([seed, split]).permutation(n)[: n // 2]] = True
     return inside

@@ -104,7 +104,7 @@ class _Asked(Settings):
 
 
 @contextmanager
-def _as_arguments(names: Mapping[str, str]) -> Iterator[None]:
+def as_arguments(names: Mapping[str, str]) -> Iterator[None]:
     """Errors inside name arguments; `names` are those that are not called like their setting."""
     try:
         yield
@@ -114,7 +114,7 @@ def _as_arguments(names: Mapping[str, str]) -> Iterator[None]:
         raise
 
 
-def _progress(progress: bool | Progress) -> Progress:
+def as_progress(progress: bool | Progress) -> Progress:
     """A table in a terminal and, with ipywidgets, in a notebook; otherwise lines."""
     if isinstance(progress, Progress):
         return progress
@@ -184,7 +184,7 @@ def run(
     Raises:
         MemlocError: If something that was given cannot be used.
     """
-    with _as_arguments(_ARGUMENTS):
+    with as_arguments(_ARGUMENTS):
         how = {"cache_memory": cache_memory, "low_memory": low_memory, "save_every": save_every}
         engine = Engine(runs=runs, workers=workers, **how)
         if not isinstance(model, str | Path | Model):
@@ -192,10 +192,10 @@ def run(
                 f"model is of type {type(model).__name__}; give a name, a directory or a "
                 "memloc.Model (models in memory are for memloc.localise)"
             )
-        given = _given(data, "data")
+        given = given_settings(data, "data")
         given |= {} if validation is None else {"validation": validation}
         if not isinstance(task, str | Path):
-            given = _as_files({**given, "task": task}, engine.runs / "data")
+            given = as_files({**given, "task": task}, engine.runs / "data")
         elif not isinstance(validation, str | Path | None):
             raise DataError("validation in memory goes with a task in memory; give files for both")
         else:
@@ -213,10 +213,10 @@ def run(
             "device": device,
         }
         asked = complete_run({k: value for k, value in settings.items() if value is not None})
-        return experiments.run(asked, engine, _progress(progress))
+        return experiments.run(asked, engine, as_progress(progress))
 
 
-def _given(group: Any, name: str) -> dict[str, Any]:
+def given_settings(group: Any, name: str) -> dict[str, Any]:
     """The settings in a group, or in a dict, that were given."""
     if isinstance(group, Settings):
         return group.given()
@@ -225,7 +225,7 @@ def _given(group: Any, name: str) -> dict[str, Any]:
     return dict(group or {})
 
 
-def _as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
+def as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Settings of data: what is in memory becomes a file, so that the command line can use it too.
 
     Raises:
@@ -358,7 +358,7 @@ def localise(models: GivenModels) -> Result:  # noqa: D417 - its arguments are t
     """
     settings = choose_techniques(models.techniques, {}, DEFAULT_TECHNIQUES)
     chosen = make_techniques(settings)
-    progress = _progress(models.progress)
+    progress = as_progress(models.progress)
     with _opened(models) as (context, given, asked, cautions):
         start = models.pretrained if isinstance(models.pretrained, str | Path) else ""
         chosen = [one.suited_to(str(start), asked.training) for one in chosen]
@@ -470,10 +470,10 @@ def prepare(models: GivenModels) -> Iterator[Context]:
 @contextmanager
 def _opened(models: GivenModels) -> Iterator[tuple[Context, Given, _Asked, list[str]]]:
     """The context, models and examples, settings, and what may be wrong with the input."""
-    with _as_arguments(_COLUMNS), ExitStack() as undo:
+    with as_arguments(_COLUMNS), ExitStack() as undo:
         roles = {role: getattr(models, role) for role in ROLES}
         name = models.pretrained if isinstance(models.pretrained, str | Path) else None
-        settings = _given(models.training, "training")
+        settings = given_settings(models.training, "training")
         asked = _Asked(
             pairs=models.pairs,
             blocks=models.blocks,
@@ -642,7 +642,7 @@ def fine_tune(
     Raises:
         MemlocError: If model and data do not fit, or the loss is not a number.
     """
-    with _as_arguments(_COLUMNS):
+    with as_arguments(_COLUMNS):
         asked = _Asked(pairs=pairs, blocks=blocks, seed=seed)
         config = Training(**training)
         examples = labelled_examples(as_frame(data), "data", text, pair, label, numbers=True)
@@ -653,7 +653,7 @@ def fine_tune(
                 f"{len(frozen)} parameters of the model are frozen ({frozen[0]} is one), and "
                 "fine_tune would train them; merge adapters, or set requires_grad, before"
             )
-        shown, job = _progress(progress), Job("train", "fine-tuning", {})
+        shown, job = as_progress(progress), Job("train", "fine-tuning", {})
         with restored([inner], tokenizer), shown.showing([job]):
             opened = open_model(inner, "model", tokenizer, asked.blocks, config.max_tokens)
             numbers = class_numbers(examples["label"], opened.blocks, "label", "data")

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from memloc.data.encode import Encoded
-from memloc.data.files import ORIGINAL_LABEL_COLUMN, labelled_examples, read_table
+from memloc.data.files import ORIGINAL_LABEL_COLUMN, as_flags, labelled_examples, read_table
 from memloc.engine.given import adapter_parameters
 from memloc.errors import DataError, ModelError, nearest
 from memloc.models.blocks import BlockModel
@@ -341,10 +341,6 @@ def given_examples(
     return examples.assign(noisy=flags)
 
 
-FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
-"""Files without types have them as texts."""
-
-
 def _flags(data: Data, frame: pd.DataFrame, suspects: Values) -> np.ndarray:
     """Whether each example is suspected.
 
@@ -368,16 +364,4 @@ def _flags(data: Data, frame: pd.DataFrame, suspects: Values) -> np.ndarray:
                 "suspects has another index than data, and its values would be taken in their "
                 "order; give a column of data, or .to_numpy() if the order is right"
             )
-    flags = [FLAGS.get(str(cell).lower()) for cell in cells]
-    if None in flags:
-        row = flags.index(None)
-        raise DataError(
-            f"suspects is {cells[row]!r:.40} in row {row} (rows count from 0); give True or False "
-            "for every example"
-        )
-    if len(set(flags)) == 1:
-        raise DataError(
-            f"suspects is {flags[0]} for all {len(flags)} examples; mark the labels that may be "
-            "wrong with True, and all others with False"
-        )
-    return np.array(flags, dtype=bool)
+    return as_flags(cells, "suspects")

@@ -31,6 +31,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 experiments.RUN.add(app, "run", experiments.run_command)
+experiments.AUDIT.add(app, "audit", experiments.audit_command)
 experiments.LOCALISE.add(app, "localise", experiments.localise_command)
 experiments.CONTROL.add(app, "control", experiments.control_command)
 experiments.SWEEP.add(app, "sweep", experiments.sweep_command)

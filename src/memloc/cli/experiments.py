@@ -22,6 +22,7 @@ from memloc.cli.output import (
     write_first,
 )
 from memloc.config import (
+    Audit,
     Columns,
     ControlRun,
     Engine,
@@ -35,6 +36,7 @@ from memloc.config import (
     merge,
 )
 from memloc.errors import MemlocError
+from memloc.tables import REPORT
 
 if TYPE_CHECKING:
     from memloc.api.result import Result
@@ -42,7 +44,17 @@ if TYPE_CHECKING:
 KEPT = "finished jobs are kept, the same command goes on"
 _OF_FILES = ("task", "validation", *Columns.model_fields)
 """What only a single task can have."""
+_NOT_AUDITED = (
+    *("task", "noise", "seed", "suspects", "twin", "binarise", "validation"),
+    "original_label_column",
+)
+"""What says which labels are wrong, or makes some so; and examples that are not looked at."""
 RUN = Options(Run)
+AUDIT = Options(
+    Audit,
+    without=("engine.runs", *(f"data.{name}" for name in _NOT_AUDITED)),
+    part="audit",
+)
 LOCALISE = Options(Localisation, without=("engine.runs",))
 CONTROL = Options(
     ControlRun,
@@ -100,6 +112,42 @@ def control_command(settings: ControlRun, engine: Engine, as_json: Json = False)
     What was computed before is reused; after Ctrl-C, the same command goes on.
     """
     _carry_out(settings, engine, as_json)
+
+
+def audit_command(
+    settings: Audit,
+    engine: Engine,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Texts and labels: CSV, TSV, JSONL or Parquet.")
+    ],
+    out: Annotated[Path, option("--out", "Folder for the tables, the corrected file, the page.")],
+    open_it: Open = False,
+    as_json: Json = False,
+) -> None:
+    """Rank the labels of a file by how likely they are wrong.
+
+    Trains a model on the labels as they are, and two on halves of them. No label is flipped, and
+    FILE is not changed. Writes labels.parquet, corrected.csv and a page to go through them.
+
+    `memloc settings audit` lists all settings. After Ctrl-C, the same command goes on.
+    """
+    from memloc.api.audit import CORRECTED, carry_out
+    from memloc.report.audit_page import show_audit
+    from memloc.report.progress_view import make_progress
+
+    settings = settings.replace(data=settings.data.replace(task=file))
+    with interruptible(KEPT):
+        result = carry_out(settings, engine, make_progress(make_console(stderr=True)), out)
+    if as_json:
+        print_json(result.summary)
+    else:
+        console = make_console()
+        show_audit(result.labels, result.summary, console)
+        console.print(f"Table: {out / 'labels.parquet'}", soft_wrap=True)
+        console.print(f"Corrected file: {out / CORRECTED}", soft_wrap=True)
+        console.print(f"Page to go through the labels: {out / REPORT}", soft_wrap=True)
+    if open_it:
+        open_report(out / REPORT)
 
 
 def _carry_out(

@@ -100,7 +100,7 @@ def _list_techniques(console: Console, as_json: bool) -> None:
 
 def settings_command(
     command: Annotated[
-        Literal["run", "localise", "control"], typer.Argument(help="Of which command.")
+        Literal["run", "audit", "localise", "control"], typer.Argument(help="Of which command.")
     ] = "run",
     as_json: Json = False,
 ) -> None:
@@ -113,6 +113,7 @@ def settings_command(
 
     options = {
         "run": experiments.RUN,
+        "audit": experiments.AUDIT,
         "localise": experiments.LOCALISE,
         "control": experiments.CONTROL,
     }

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from memloc.config import (
+    Audit,
     ControlRun,
     Engine,
     Execution,
@@ -35,6 +36,7 @@ PANELS = {
     **{"seed": "Training", "control": "Training", "auxiliary": "Data", "auxiliary_limit": "Data"},
     **{"tasks": "Data", "held_back": "Data", "layers": "Model", "engine": None, "device": None},
     **{"executor": None, "workers": None, "save_every": None},
+    **{"splits": "Audit", "split_epochs": "Audit"},
     **{"explain": "Explanation", "generalisation": "Explanation", "checkpoints": "Explanation"},
     **{"memorised": "Model", "original": "Model", "pretrained": "Model", "near_ceiling": "Model"},
 }
@@ -143,6 +145,7 @@ class Options:
             Run: complete.complete_run,
             Localisation: complete.complete_localisation,
             ControlRun: complete.complete_control,
+            Audit: complete.complete_audit,
             Execution: dict,
         }
         return make[self.group](given), engine
@@ -218,6 +221,7 @@ def _short_options() -> dict[str, str]:
     """By path of the setting."""
     groups: list[tuple[str, type[Settings]]] = [
         ("", ControlRun),
+        ("", Audit),
         ("", Localisation),
         ("", Run),
         ("engine", Engine),

@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memloc.config import Data
+from memloc.config import AUTO, Data
 from memloc.data.noise import LEAST_PER_CLASS, allocate, draw
 from memloc.data.task import Task, input_columns
 from memloc.errors import DataError, nearest
@@ -50,11 +50,14 @@ LABEL_COLUMNS = (
     *("intent", "label_name"),
 )
 ORIGINAL_LABEL_COLUMN = "original_label"
+SUGGESTED_LABEL_COLUMN = "suggested_label"
 LABEL_NAME_COLUMN = "label_name"
 SPLIT_SEED = 1
 """Seed of every split memloc makes: the data seed only decides who is noisy and who is kept."""
 VALIDATION_SHARE = 0.2
 
+FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+"""Files without types have them as texts."""
 LARGEST = 10**18
 """Whole numbers from here on are no classes."""
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
@@ -188,7 +191,7 @@ def choose_columns(table: pd.DataFrame, path: Path | str, **wanted: str | None) 
             if name not in names and str(name).lower() not in lowered:
                 raise DataError(
                     f"{path} has no column {name!r} ({columns})",
-                    setting=f"data.{role}_column",
+                    setting="data.suspects" if role == "suspects" else f"data.{role}_column",
                     remedy=nearest(str(name), names),
                 )
             chosen[role] = name if name in names else lowered[str(name).lower()]
@@ -202,7 +205,8 @@ def choose_columns(table: pd.DataFrame, path: Path | str, **wanted: str | None) 
             )
         if role not in chosen:
             chosen[role] = lowered[known[0]]
-    guesses = {"original_label": ORIGINAL_LABEL_COLUMN}
+    suspected = wanted.get("suspects") is not None  # then nobody knows the correct labels
+    guesses = {"original_label": SUGGESTED_LABEL_COLUMN if suspected else ORIGINAL_LABEL_COLUMN}
     if wanted.get("text") is None:  # who names the text without its partner means the text alone
         guesses["pair"] = PAIR_COLUMNS.get(chosen["text"].lower(), "")
     for role, name in guesses.items():
@@ -214,7 +218,7 @@ def choose_columns(table: pd.DataFrame, path: Path | str, **wanted: str | None) 
             raise DataError(
                 f"the column {column!r} of {path} cannot be both the {role} and the "
                 f"{roles[column]}".replace("_", " "),
-                setting=f"data.{role}_column",
+                setting="data.suspects" if role == "suspects" else f"data.{role}_column",
                 remedy="name another column",
             )
     return chosen
@@ -230,6 +234,7 @@ def labelled_examples(
     pair_column: str | None = None,
     label_column: str | None = None,
     original_label_column: str | None = None,
+    suspects: str | None = None,
     *,
     numbers: bool = False,
 ) -> pd.DataFrame:
@@ -242,12 +247,15 @@ def labelled_examples(
         pair_column: The column with the second text of a pair.
         label_column: The column with the label.
         original_label_column: The column with the correct label, where that is known.
+        suspects: The column that marks labels which may be wrong. The column with the correct
+            label, if it is named too, or one with suggested labels then says what they may be.
         numbers: Leave labels that are whole numbers as they are, for models that number their
             classes; names for them are then of no use.
 
     Returns:
         A table with `example` (the row, from 0), `text`, `label` (as a string) and, where there are
-        such columns, `text_pair`, `original_label` and `label_name` (a name for each integer).
+        such columns, `text_pair`, `original_label`, `noisy` (suspects) and `label_name` (a name for
+        each integer).
 
     Raises:
         DataError: If a column is absent or an example is unusable.
@@ -259,6 +267,7 @@ def labelled_examples(
         pair=pair_column,
         label=label_column,
         original_label=original_label_column,
+        suspects=suspects,
     )
     examples = pd.DataFrame({"example": np.arange(len(table), dtype=np.int64)})
     for role, name in {"text": "text", "pair": "text_pair"}.items():
@@ -269,6 +278,11 @@ def labelled_examples(
             cells = table[columns[role]]
             labels = as_labels(cells, path)
             examples[role] = _numbers_kept(cells, labels) if numbers else labels
+    if "suspects" in columns:
+        flags = as_flags(table[columns["suspects"]].tolist(), columns["suspects"])
+        examples["noisy"] = flags
+        if "original_label" in examples:  # suggestions for other labels do not count
+            examples["original_label"] = examples["original_label"].where(flags, examples["label"])
     if not numbers and columns["label"] != LABEL_NAME_COLUMN and LABEL_NAME_COLUMN in table:
         names = table[LABEL_NAME_COLUMN]
         if _names_fit(examples["label"], names):
@@ -320,6 +334,27 @@ def as_labels(cells: pd.Series[Any], path: Path | str) -> list[str]:
     return [match[1] for match in matches if match] if all(matches) else labels
 
 
+def as_flags(cells: Sequence[Any], what: str) -> np.ndarray:
+    """Cells that say yes or no, as booleans.
+
+    Raises:
+        DataError: If one says neither, or all say the same; `what` is what to call them.
+    """
+    flags = [FLAGS.get(str(cell).lower()) for cell in cells]
+    if None in flags:
+        row = flags.index(None)
+        raise DataError(
+            f"{what} is {cells[row]!r:.40} in row {row} (rows count from 0); give True or False "
+            "for every example"
+        )
+    if len(set(flags)) == 1:
+        raise DataError(
+            f"{what} is {flags[0]} for all {len(flags)} examples; mark the labels that may be "
+            "wrong with True, and all others with False"
+        )
+    return np.array(flags, dtype=bool)
+
+
 def _numbers_kept(cells: pd.Series[Any], labels: list[str]) -> pd.Series[Any]:
     """The labels, but those that are numbers, not texts, as numbers."""
     kept = [
@@ -364,14 +399,19 @@ def label_ids(
 # --- tasks ---------------------------------------------------------------------------------------
 
 
-def load_file(config: Data) -> Task:
+def load_file(config: Data, hold_out: bool = True) -> Task:
     """Load the file `config.task`, with its validation file or a split of 80% and 20%.
 
-    Validation is always by correct labels: where original labels are known, these are taken.
+    Without `hold_out` it is not split.
+
+    Validation is always by correct labels: where original labels are known, these are taken, and
+    suspects are left out.
     """
     path = Path(config.task)
     columns = (config.text_column, config.pair_column, config.label_column)
-    train = labelled_examples(read_table(path), path, *columns, config.original_label_column)
+    suspects = None if config.suspects == AUTO else config.suspects
+    original = config.original_label_column
+    train = labelled_examples(read_table(path), path, *columns, original, suspects)
     _check_classes(train["label"], path)
     values = set(train["label"])
     integers = all(map(_INTEGER.fullmatch, values))
@@ -379,10 +419,9 @@ def load_file(config: Data) -> Task:
     names = dict(zip(train["label"], train.get(LABEL_NAME_COLUMN, train["label"]), strict=True))
     train = _numbered(train, raw, path)
     if config.validation is None:
-        train, validation = _split(train, path)
+        train, validation = _split(train, path) if hold_out else (train, train.iloc[:0])
     else:
         table = read_table(config.validation)
-        original = config.original_label_column
         if original is not None and original.lower() not in map(str.lower, table.columns):
             original = None
         validation = labelled_examples(table, config.validation, *columns, original)
@@ -393,6 +432,9 @@ def load_file(config: Data) -> Task:
                 setting="data.pair_column",
                 remedy="name the second text in both",
             )
+    if "noisy" in validation.columns:
+        validation = validation[~validation["noisy"]].drop(columns="noisy").reset_index(drop=True)
+        validation = validation.drop(columns="original_label", errors="ignore")
     if "original_label" in validation.columns:
         correct = validation["original_label"]
         validation = validation.assign(label=correct).drop(columns="original_label")
@@ -441,7 +483,7 @@ def _numbered(examples: pd.DataFrame, raw: list[str], path: Path) -> pd.DataFram
     for column in ("label", "original_label"):
         if column in examples.columns:
             table[column] = label_ids(examples[column], raw, path, column.replace("_", " "))
-    return table
+    return table.assign(noisy=examples["noisy"]) if "noisy" in examples.columns else table
 
 
 def _split(table: pd.DataFrame, path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -7,9 +7,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from memloc.config import Columns, Data
+from memloc.config import AUTO, Columns, Data
 from memloc.data.files import SUFFIXES, data_suffix, load_file
-from memloc.data.noise import binarise, known_noise, limit, perturb
+from memloc.data.noise import binarise, known_noise, limit, perturb, suspected, trusted
 from memloc.data.task import NamedTask, Task
 from memloc.errors import DataError, nearest
 
@@ -24,11 +24,12 @@ FILE_SETTINGS = ("validation", *Columns.model_fields)
 """Settings that only files have."""
 
 
-def load_task(config: Data) -> Task:
+def load_task(config: Data, hold_out: bool = True) -> Task:
     """Load a task, make it smaller if asked to, and settle who is noisy.
 
     Args:
         config: Which examples, and which of their labels are flipped.
+        hold_out: Whether examples for validation are needed, and set aside of a file without any.
 
     Returns:
         A task with `original_label` and `noisy` in its training table.
@@ -40,11 +41,11 @@ def load_task(config: Data) -> Task:
     named = names.get(config.task)
     if named is not None:
         for setting in FILE_SETTINGS:
-            if getattr(config, setting) is not None:
+            if getattr(config, setting) not in (None, AUTO):
                 raise _no_meaning(setting, config, f"for the task {config.task!r}")
         task = named.load(config)
     elif _is_file(config.task):
-        task = load_file(config)
+        task = load_file(config, hold_out)
         if task.name in names:  # results are told apart by the name, and looks chosen by it
             task = replace(task, name=Path(config.task).name)
     else:
@@ -58,9 +59,13 @@ def load_task(config: Data) -> Task:
         raise _no_meaning("data_dir", config, f"for the task {config.task!r}")
     if "original_label" in task.train.columns and config.noise != Data().noise:
         raise _no_meaning("noise", config, f"as {config.task!r} has original labels")
+    if config.suspects is None and config.twin != Data().twin:
+        raise _no_meaning("twin", config, "without suspects")
+    if config.suspects is not None and config.noise != Data().noise:
+        raise _no_meaning("noise", config, "with suspects, as no label is flipped then")
     if config.binarise:
         task = binarise(task)
-    if task.validation.empty:
+    if task.validation.empty and hold_out:
         raise DataError(
             f"{config.task!r} has no validation examples of the classes {', '.join(task.labels)}; "
             f"add some"
@@ -70,6 +75,10 @@ def load_task(config: Data) -> Task:
         size = size or named.train_size
     if size is not None:
         task = limit(task, size, config.seed)
+    if config.suspects == AUTO:
+        return trusted(task)
+    if config.suspects is not None:
+        return suspected(task)
     if "original_label" in task.train.columns:
         return known_noise(task)
     return perturb(task, config.noise, config.seed)

@@ -88,7 +88,7 @@ def stratified(
 ) -> pd.DataFrame:
     """A random subset of `n` rows in the order of `table`.
 
-    Classes keep their shares and, where original labels are known, so do wrong labels.
+    Classes keep their shares and so do wrong labels, where they are known, and suspects.
     """
     if n >= len(table):
         return table
@@ -96,6 +96,8 @@ def stratified(
     counts = np.unique(label, return_counts=True)[1].tolist()
     sizes = allocate(counts, n, least)
     wrong = table["label"].to_numpy(dtype=np.int64) != label
+    if "noisy" in table.columns:
+        wrong = table["noisy"].to_numpy()
     if not wrong.any():
         return table.iloc[draw(label, sizes, random)].reset_index(drop=True)
     of_class = [int(wrong[label == number].sum()) for number in np.unique(label)]
@@ -203,3 +205,30 @@ def known_noise(task: Task) -> Task:
             "training examples; clean ones are needed too, so check the column of original labels"
         )
     return replace(task.with_train(task.train.assign(noisy=noisy)), noise="wrong")
+
+
+def trusted(task: Task) -> Task:
+    """A task with its labels as they are: nothing is flipped, and nobody is suspected yet."""
+    train = task.train.drop(columns="original_label", errors="ignore").assign(noisy=False)
+    return replace(task.with_train(train), noise="suspected")
+
+
+def suspected(task: Task) -> Task:
+    """A task whose suspects are marked.
+
+    Raises:
+        DataError: If no training example is suspected, or too few of a class are not.
+    """
+    noisy = task.train["noisy"].to_numpy()
+    if not noisy.any():
+        raise DataError(f"none of the {len(noisy)} training examples of {task.name!r} is suspected")
+    kept = np.bincount(task.train["label"][~noisy], minlength=len(task.labels))
+    given = np.bincount(task.train["label"], minlength=len(task.labels))
+    for number in np.flatnonzero((kept < LEAST_PER_CLASS) & (given > 0)):
+        raise DataError(
+            f"the class {task.labels[number]!r} of {task.name!r} keeps {kept[number]} training "
+            f"examples without the suspects, and every class needs {LEAST_PER_CLASS}",
+            setting="data.suspects",
+            remedy="mark fewer of its labels",
+        )
+    return replace(task, noise="suspected")

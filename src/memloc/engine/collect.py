@@ -25,7 +25,7 @@ from memloc.analysis.over_time import (
 )
 from memloc.data.task import Task
 from memloc.engine.job import Job
-from memloc.engine.plan import SPLIT_SEED, VALIDATION, Plan
+from memloc.engine.plan import DYNAMICS, SPLIT_SEED, VALIDATION, Plan
 from memloc.engine.store.store import Store
 from memloc.techniques import all_tables, at_checkpoints, find
 
@@ -119,7 +119,10 @@ def collect(
                 if control and name == "frozen":  # shared by all cells of a task
                     front["hidden"] = ""
                 outcome = artefact.json("outcome.json")
-                parts.add("history", artefact.table("history.parquet"), **front, state=name)
+                history = artefact.table("history.parquet")
+                if task is not None and "noisy" not in {*history["split"]}:
+                    history = _by_noise(history, artefact, task)
+                parts.add("history", history, **front, state=name)
                 if control:
                     parts.add("trainings", pd.DataFrame([outcome]), **front, state=name)
                     parts.add("attempts", artefact.table("attempts.parquet"), **front, state=name)
@@ -154,6 +157,20 @@ def collect(
     table = pd.concat([task.train[known], memorisation_map(splits)], axis=1)
     found["memorisation_map"] = tables.MEMORISATION_MAP.frame(table)
     return found, summarise_splits(splits, found["memorisation_map"])
+
+
+def _by_noise(history: pd.DataFrame, artefact: Any, task: Task) -> pd.DataFrame:
+    """Every epoch of a training that knew no suspects, with rows on these and on the others."""
+    from memloc.training.loop import by_noise, scores  # brings torch, which others do not need
+
+    labels, noisy = task.train["label"].to_numpy(), task.train["noisy"].to_numpy()
+    logits = artefact.arrays(f"{DYNAMICS}.safetensors")["logits"].astype(np.float32)
+    rows = [
+        {"epoch": epoch, "split": split, **scores(*found)}
+        for epoch, answers in enumerate(logits, start=1)
+        for split, found in by_noise(answers, labels, noisy).items()
+    ]
+    return pd.concat([history[history["split"] != "clean"], pd.DataFrame(rows)], ignore_index=True)
 
 
 def _spent(store: Store, jobs: Sequence[Job]) -> dict[str, Any]:

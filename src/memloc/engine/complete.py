@@ -16,6 +16,7 @@ import yaml
 
 from memloc.config import (
     DEFAULT_TECHNIQUES,
+    Audit,
     ControlRun,
     Localisation,
     Model,
@@ -137,6 +138,18 @@ def complete_run(given: Tree, strict: bool = True) -> Run:
     tree["techniques"] = choose_techniques(chosen, own, DEFAULT_TECHNIQUES, strict)
     run = Run(**tree)
     return run.replace(techniques=_suited(run.techniques, run.model.name, run.training))
+
+
+def complete_audit(given: Tree) -> Audit:
+    """An audit of labels.
+
+    Raises:
+        ConfigError: If a setting does not exist or is not possible.
+    """
+    tree = {key: _plain(value) for key, value in given.items()}
+    usual = usual_training(_model_name(tree.get("model")), checkpoints=False)
+    tree["training"] = _training(tree.get("training"), usual)
+    return Audit(**tree)
 
 
 def complete_localisation(given: Tree) -> Localisation:

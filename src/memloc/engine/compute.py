@@ -30,7 +30,14 @@ from memloc.data.noise import true_label
 from memloc.data.task import Task
 from memloc.engine.job import Job, Output, Report, peak_memory, read_task
 from memloc.engine.local import pick_device
-from memloc.engine.plan import VALIDATION, pass_flops, rough_lengths, snapshot_of, windows_in
+from memloc.engine.plan import (
+    DYNAMICS,
+    VALIDATION,
+    pass_flops,
+    rough_lengths,
+    snapshot_of,
+    windows_in,
+)
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
 from memloc.models.blocks import BlockModel
@@ -53,8 +60,6 @@ from memloc.training.resume import SAVE_EVERY, ResumePoint
 
 FINAL = "final.safetensors"
 """File with the weights at the end of a training."""
-DYNAMICS = "dynamics"
-"""File with the logits of all training examples after every epoch."""
 COUNTED = 200
 """Examples of a data set whose tokens are counted."""
 FLOPS_ON_CPU, FLOPS_ON_GPU = 1e11, 1e13
@@ -281,7 +286,9 @@ def train(job: Job, store: Store, report: Report) -> Output:
     config = Training(**job.identity["training"])
     model = classifier.blocks
     model.examine(train_set, validation)
-    learner = Learner(model, train_set, validation)
+    without = "without" in job.identity
+    rows = np.flatnonzero(~task.train["noisy"].to_numpy()) if without else None
+    learner = Learner(model, train_set, validation, rows=rows)
     settle_after: int | None = None
     if state == "frozen":
         tail, dropout = config.frozen_tail, config.frozen_dropout
@@ -318,7 +325,7 @@ def train(job: Job, store: Store, report: Report) -> Output:
                     draft.tensors(FINAL, with_new(weights))
                     draft.json(f"{VALIDATION}.json", accuracy)
 
-    data = training_data(task, state)
+    data = training_data(task, state, without)
     trained = fine_tune(
         learner,
         data,
@@ -587,7 +594,7 @@ def split(job: Job, store: Store, report: Report) -> Output:
     classifier = load(job, task, number)
     encoded = encoded_for(job, classifier, task.train)
     classifier.blocks.examine(encoded)
-    inside = half_split(len(encoded), number, seed)
+    inside = half_split(len(encoded), number, seed, paired=job.identity.get("paired", False))
     labels = task.train["label"].to_numpy(copy=True)
     resume = resume_point(job, store).part("training")
     logits = train_on_part(
@@ -602,7 +609,11 @@ def split(job: Job, store: Store, report: Report) -> Output:
             "probability": probabilities[np.arange(len(labels)), labels],
         }
     )
-    return Output(tables={"answers": answers}, costs={"peak_memory_bytes": peak_memory()})
+    return Output(
+        tables={"answers": answers},
+        tensors={"probabilities": {"probabilities": torch.from_numpy(probabilities).float()}},
+        costs={"peak_memory_bytes": peak_memory()},
+    )
 
 
 KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {

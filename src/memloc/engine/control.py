@@ -13,7 +13,8 @@ from memloc.config import ControlledModel, ControlRun, Data, TechniqueSettings
 from memloc.data.builtin import BUILTIN_TASKS
 from memloc.data.load import is_downloaded
 from memloc.data.task import Task
-from memloc.engine.experiment import Experiment, Findings, InputCache
+from memloc.engine.experiment import Experiment, Findings
+from memloc.engine.inputs import InputCache
 from memloc.engine.plan import Plan, model_job
 from memloc.errors import ConfigError, MemlocError
 from memloc.techniques import (

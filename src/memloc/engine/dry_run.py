@@ -19,7 +19,7 @@ from memloc.data.builtin import BUILTIN_SIZE
 from memloc.data.load import is_downloaded, named_tasks
 from memloc.data.noise import binarise, limit, perturb
 from memloc.data.task import Task
-from memloc.engine.experiment import InputCache
+from memloc.engine.inputs import InputCache
 from memloc.engine.job import Artefact, Job
 from memloc.engine.local import LocalExecutor, default_workers, pick_device
 from memloc.engine.loop import Executor

@@ -13,34 +13,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from memloc import tables
-from memloc.analysis.windows import chosen_windows
 from memloc.config import (
+    AUTO,
     ControlRun,
-    Data,
     Engine,
     Localisation,
-    Model,
     Run,
-    Training,
-    Windows,
-    check_dtype,
 )
-from memloc.data.encode import joins_parts
-from memloc.data.load import load_task
 from memloc.data.task import Task
+from memloc.engine.audit import find_suspects
 from memloc.engine.collect import collect
-from memloc.engine.job import Artefact, Failure, Job, JobFailed, write_task
-from memloc.engine.local import LocalExecutor, default_workers, pick_device
-from memloc.engine.loop import Executor, Outcome
-from memloc.engine.plan import Plan, Planner, model_job, pass_flops, plan_run, rough_lengths
+from memloc.engine.inputs import InputCache, working
+from memloc.engine.job import Artefact, Failure, Job, JobFailed
+from memloc.engine.loop import Outcome
+from memloc.engine.plan import Plan, model_job, plan_run
 from memloc.engine.progress import OPEN, Progress, View
 from memloc.engine.store.store import DamagedArtefact, Store, key_of
 from memloc.engine.views import run_status
-from memloc.models.names import ModelSource, resolve
 from memloc.techniques import (
     Circumstances,
     Technique,
@@ -54,130 +46,6 @@ from memloc.techniques import (
     settings_of,
 )
 from memloc.text import counted, one_line
-
-
-class InputCache:
-    """Data sets and models that many experiments share: each is loaded and looked at once.
-
-    Args:
-        executor: For a look at models; its store keeps prepared data and facts about models.
-        where: See `Job`.
-        progress: Is told what the user should know.
-    """
-
-    def __init__(
-        self, executor: Executor, where: dict[str, Any], progress: Progress | None = None
-    ) -> None:
-        self.executor, self.store, self.where = executor, executor.store, where
-        self.progress = progress or Progress()
-        self._tasks: dict[Data, Task] = {}
-        self._data: dict[Data, Artefact] = {}
-        self._lengths: dict[tuple[Data, int], np.ndarray] = {}
-        self._sources: dict[Model, ModelSource] = {}
-        self._facts: dict[Model, dict[str, Any]] = {}
-
-    def task(self, config: Data) -> Task:
-        """The examples, with their noise settled.
-
-        Raises:
-            DataError: If the data are missing, malformed or unsuitable.
-        """
-        if config not in self._tasks:
-            self._tasks[config] = load_task(config)
-            for sentence in self._tasks[config].notes:
-                self.progress.note(sentence)
-        return self._tasks[config]
-
-    def data(self, config: Data) -> Artefact:
-        """The same as an artefact."""
-        if config not in self._data:
-            self._data[config] = write_task(self.store, self.task(config))
-        return self._data[config]
-
-    def source(self, config: Model) -> ModelSource:
-        """Where the pre-trained model is.
-
-        Raises:
-            ModelError: If there is no such model.
-        """
-        if config not in self._sources:
-            self._sources[config] = resolve(config)
-        return self._sources[config]
-
-    def facts(self, config: Model) -> dict[str, Any]:
-        """Number of layers, pooling and sizes, from the store or by looking at the model.
-
-        Raises:
-            JobFailed: If the model cannot be analysed.
-            StoreError: If the store cannot be written.
-        """
-        if config not in self._facts:
-            self._facts[config] = self._look(model_job(config, self.source(config)))
-        return self._facts[config]
-
-    def _look(self, job: Job) -> dict[str, Any]:
-        self.store.check_writable()
-        outcome = self.executor.execute([job], Progress())
-        if outcome.failed:
-            raise outcome.failed[job.artefact].error(title=False)
-        facts: dict[str, Any] = self.store.open(*job.artefact).json("facts.json")
-        return facts
-
-    def changes(self, model: Model, data: Data, max_tokens: int) -> dict[str, Any] | None:
-        """Settings that a model gets by reading the data; None if it never changes itself.
-
-        Raises:
-            JobFailed: If answers would depend on the order of the texts.
-        """
-        if self.facts(model).get("changes") is None:
-            return None
-        job = model_job(model, self.source(model), self.data(data), max_tokens)
-        found: dict[str, Any] = self._look(job)["changes"]
-        for setting, value in found.items():
-            self.progress.note(
-                f"{self.source(model).name} has {setting} {value!r}, as {self.task(data).name} has "
-                "short texts only"
-            )
-        return found
-
-    def pass_cost(self, model: Model, data: Data, max_tokens: int) -> float:
-        """What a pass of the data through a model costs, in floating-point operations."""
-        key = data, max_tokens
-        if key not in self._lengths:
-            self._lengths[key] = rough_lengths(self.task(data).train, max_tokens)
-        return pass_flops(self.facts(model), self._lengths[key])
-
-    def planner(
-        self,
-        model: Model,
-        data: Data,
-        training: Training,
-        windows: Windows,
-        label: str = "",
-        auxiliary: Data | None = None,
-    ) -> Planner:
-        """Makes the jobs on a data set and a model; `label` is added to their titles.
-
-        Raises:
-            MemlocError: If the model has no windows of these sizes, or the device not this dtype.
-        """
-        check_dtype(training.dtype, self.where.get("device", "auto"))
-        n_layers = int(self.facts(model)["layers"])
-        chosen_windows(n_layers, windows.sizes)
-        read = [self.task(one).train for one in (data, auxiliary) if one is not None]
-        return Planner(
-            self.data(data),
-            model,
-            self.source(model),
-            training,
-            windows,
-            n_layers,
-            self.where,
-            label=label,
-            pass_cost=self.pass_cost(model, data, training.max_tokens),
-            joined=any(joins_parts(table, model.pair_format) for table in read),
-            changes=self.changes(model, data, training.max_tokens),
-        )
 
 
 @dataclass(frozen=True)
@@ -365,14 +233,13 @@ def carry_out(
         MemlocError: If something the user gave cannot be used; nothing is lost then.
     """
     started = time.perf_counter()
-    device = pick_device(settings.device)
-    with LocalExecutor(store, engine.workers or default_workers(device)) as executor:
-        experiment = prepare(settings, InputCache(executor, engine.where(device), progress))
+    with working(store, engine, settings.device, progress) as inputs:
+        experiment = prepare(settings, inputs)
         status = run_status(store, experiment.name, experiment.outline.kind)
         early = [] if first is None else [FirstAnswer(experiment, store, first)]
         leading = [job.artefact for view in early for job in view.techniques[:1]]
         with progress.also(*status, *early):
-            outcome = executor.execute(experiment.jobs, progress, first=leading)
+            outcome = inputs.executor.execute(experiment.jobs, progress, first=leading)
     findings = experiment.collect(store, outcome)
     reused = len(experiment.jobs) - outcome.computed - len(outcome.missing)
     counts = {"computed": outcome.computed, "reused": reused}
@@ -406,6 +273,8 @@ def prepare(config: Run, inputs: InputCache, label: str = "") -> Experiment:
     techniques = make_techniques(config.techniques)
     explaining = {n: s for n, s in config.techniques.items() if n in names("explanation")}
     config = config.replace(techniques={**settings_of(techniques), **explaining})
+    if config.data.suspects == AUTO:
+        find_suspects(config, inputs, label)
     task = inputs.task(config.data)
     if config.data.binarise and not task.binarised:
         inputs.progress.note(

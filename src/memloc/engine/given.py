@@ -16,7 +16,8 @@ from memloc.config import Columns, Dtype, Localisation, Model, PairFormat
 from memloc.data.encode import encode, joins_parts
 from memloc.data.files import labelled_examples, read_table
 from memloc.data.task import Noise, Task
-from memloc.engine.experiment import Experiment, Findings, InputCache, describe
+from memloc.engine.experiment import Experiment, Findings, describe
+from memloc.engine.inputs import InputCache
 from memloc.engine.job import write_task
 from memloc.engine.plan import FROZEN_SEED, SWAPPED_HALVES, Plan, Planner, needs_frozen
 from memloc.errors import DataError, MemlocError, ModelError
@@ -113,6 +114,7 @@ def examine(
     """
     first = open_model("memorised", None)
     labels = tuple(class_names(first.blocks))
+    suspected = "noisy" in examples.columns
     examples = number_labels(examples, first.blocks, data)
     encoded = encode(examples, first.codec, pair_format)
     noisy = np.flatnonzero(examples["noisy"])
@@ -146,7 +148,7 @@ def examine(
             column = pd.Series([None] * len(examples), dtype=object)
             column[examples["noisy"].to_numpy()] = [labels[answer] for answer in instead]
             examples = examples.assign(original_answer=column)
-    noise: Noise = "wrong" if "original_label" in examples.columns else "suspected"
+    noise: Noise = "suspected" if suspected else "wrong"
     return Given(
         Task(Path(data).stem, "own", labels, examples, examples.iloc[:0], noise=noise),
         frozenset(names),
@@ -342,11 +344,11 @@ def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experi
             )
     columns = config.data.model_dump(include=set(Columns.model_fields))
     examples = labelled_examples(read_table(data), data, **columns, numbers=True)
-    if "original_label" not in examples.columns:
+    if not {"original_label", "noisy"} & {*examples.columns}:
         raise DataError(
             f"{data} has no column with the original labels",
             setting="data.original_label_column",
-            remedy="name it",
+            remedy="name it, or a column of suspects",
         )
 
     def load(role: str, classes: int | None) -> Classifier:

@@ -22,6 +22,7 @@ from memloc.config import (
     Model,
     Run,
     Training,
+    Twin,
     Windows,
 )
 from memloc.data.task import input_columns
@@ -42,6 +43,8 @@ SPLIT_SEED = 1
 SWAPPED_HALVES = {"bottom_swapped": "bottom half swapped", "top_swapped": "top half swapped"}
 FROZEN_SEED = 1
 """Of the head of the frozen model: the same for all model seeds, so that they can share it."""
+DYNAMICS = "dynamics"
+"""File with the logits of all training examples after every epoch."""
 VALIDATION = "validation_accuracy"
 """File with the validation accuracy of a model in the middle of its training."""
 NEXT_TO_NOTHING = 0.01
@@ -168,6 +171,8 @@ class Planner:
         pass_cost: Of a pass of the data through the model, where those of many plans are compared.
         joined: Whether examples have several parts in one text, of which the longest is cut first.
         changes: Settings that a model which changes itself gets by reading the data.
+        twin: What θ_O learns where labels are suspected; None where they are flipped or wrong.
+        plain: The examples before anybody was suspected, if θ_M was trained on these.
     """
 
     data: Artefact
@@ -182,12 +187,18 @@ class Planner:
     pass_cost: float = 1.0
     joined: bool = False
     changes: dict[str, Any] | None = None
+    twin: Twin | None = None
+    plain: Artefact | None = None
 
     def train(self, state: str, seed: int, title: str, twin: Job | None = None) -> Job:
         """Fine-tune a model; one that goes on as long as its twin waits for it."""
         training = self.training
         identity = {"state": state, "seed": seed, "revision": TRAIN_REVISION, **self.trains}
         needs = {}
+        if state == "memorised" and self.plain is not None:
+            needs["data"] = self.plain
+        if state == "original" and self.twin == "without":
+            identity["without"] = "suspects"
         if twin is not None and training.epochs == "auto":
             needs["memorised"] = twin.artefact
         passes = EPOCH_PASSES * training.likely_epochs
@@ -326,8 +337,9 @@ class Planner:
         title = f"{name}{of}, all windows"
         return self.job("localise", title, whole, cost, found, place=place), parts
 
-    def splits(self, config: Generalisation) -> tuple[Job, ...]:
-        """Models of random halves of the data."""
+    def splits(self, config: Generalisation, paired: bool = False) -> tuple[Job, ...]:
+        """Models of random halves of the data; of pairs, one has the examples the other lacks."""
+        more = {"paired": True} if paired else {}
         # Models that need larger steps than the paper's to learn at all need them here too.
         rate = config.learning_rate or max(PAPER_SPLIT_RATE, self.training.learning_rate)
         training = self.training.replace(epochs=config.epochs, learning_rate=rate).identity()
@@ -336,7 +348,7 @@ class Planner:
             self.job(
                 "split",
                 f"generalisation, half-split {split + 1}",
-                {"split": split, **common},
+                {"split": split, **common, **more},
                 1.5 * config.epochs + 1,
                 group="generalisation",
             )

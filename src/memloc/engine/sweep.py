@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from memloc.engine import control, experiment
-from memloc.engine.experiment import Experiment, Findings, InputCache, one_of_each
+from memloc.engine.experiment import Experiment, Findings, one_of_each
+from memloc.engine.inputs import InputCache
 from memloc.engine.job import Job, JobFailed, write_plan
 from memloc.engine.local import LocalExecutor, make_executor
 from memloc.engine.plan import each_once

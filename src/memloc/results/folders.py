@@ -67,8 +67,9 @@ class RunFolder:
     @property
     def kind(self) -> Experiment | None:
         """The command that wrote it; None if it was none of memloc's."""
-        if isinstance(self.settings.get("control"), dict):
-            return "control"
+        for kind in ("control", "audit"):
+            if isinstance(self.settings.get(kind), dict):
+                return kind
         if "memorised" in self.settings and "data" in self.settings:
             return "localise"
         data = self.settings.get("data")

@@ -58,16 +58,22 @@ class TrainingFailed(MemlocError):
 
 @dataclass
 class TrainingData:
-    """Labels of the training and validation examples, and which training labels are wrong."""
+    """Labels of the training and validation examples, and which training labels are wrong.
+
+    Those that a learner does not learn from count as noisy or clean all the same.
+    """
 
     labels: np.ndarray
     noisy: np.ndarray
     validation_labels: np.ndarray
 
 
-def training_data(task: Task, state: str) -> TrainingData:
-    """What θ_O (state `original`) or any other model of a task learns."""
-    column = "original_label" if state == "original" else "label"
+def training_data(task: Task, state: str, without_suspects: bool = False) -> TrainingData:
+    """What θ_O (state `original`) or any other model of a task learns.
+
+    A θ_O without suspects learns the other labels as they are given.
+    """
+    column = "original_label" if state == "original" and not without_suspects else "label"
     return TrainingData(
         task.train[column].to_numpy(copy=True),
         task.train["noisy"].to_numpy(copy=True),
@@ -139,7 +145,7 @@ def fine_tune(
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    labels = torch.from_numpy(data.labels).to(learner.device)
+    labels = torch.from_numpy(data.labels[learner.rows]).to(learner.device)
     result = Trained({}, None, None, pd.DataFrame())
     if resume is not None:
         resume.keep("result", result)
@@ -148,7 +154,8 @@ def fine_tune(
     for losses in train([objective, *beside], seed, report, resume):
         epoch = result.epochs + 1
         train_logits = learner.evaluate(config.dtype)
-        accuracy = float((train_logits.argmax(axis=1) == data.labels).mean())
+        right = train_logits.argmax(axis=1) == data.labels
+        accuracy = float(right[learner.rows].mean())
         if objective.open_end is not None and objective.open_end.start is None:
             enough = min(NEARLY_LEARNED, config.memorised_at)
             due = accuracy > enough if settle_after is None else epoch == settle_after
@@ -157,7 +164,7 @@ def fine_tune(
                 result.settled_after = epoch
         drawn = epoch % between == 0 or epoch in (1, objective.last_epoch, last_epoch)
         validation = learner.evaluate_validation(config.dtype) if drawn else None
-        rows = _score(train_logits, validation, data, config, epoch)
+        rows = _score(train_logits, validation, data, config, epoch, learner.rows)
         result.steps += len(losses[0])
         result.history = pd.DataFrame([*result.history.to_dict("records"), *rows])
         result.logits.append(_compact(train_logits))
@@ -511,12 +518,12 @@ def _score(
     data: TrainingData,
     config: Training,
     epoch: int,
+    learned: np.ndarray,
 ) -> list[dict[str, float | int | str]]:
-    """Rows of the history, from logits; `validation` may be missing."""
+    """Rows of the history, from logits; `validation` may be missing, `learned` are rows."""
     splits = {
-        "train": (train, data.labels),
-        "noisy": (train[data.noisy], data.labels[data.noisy]),
-        "clean": (train[~data.noisy], data.labels[~data.noisy]),
+        "train": (train[learned], data.labels[learned]),
+        **by_noise(train, data.labels, data.noisy),
     }
     if validation is not None:
         splits["validation"] = (validation, data.validation_labels)
@@ -532,6 +539,16 @@ def _score(
         for split, (logits, labels) in splits.items()
         if len(labels)
     ]
+
+
+def by_noise(
+    logits: np.ndarray, labels: np.ndarray, noisy: np.ndarray
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Logits and labels of the noisy examples, and of the others."""
+    return {
+        "noisy": (logits[noisy], labels[noisy]),
+        "clean": (logits[~noisy], labels[~noisy]),
+    }
 
 
 def _copy(parameters: Mapping[str, Tensor]) -> Weights:

@@ -31,6 +31,7 @@ from memloc.engine.store.locks import Locks, is_gone
 from memloc.errors import MALFORMED, StoreError, cannot_write
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import torch
 
@@ -86,6 +87,12 @@ class Artefact:
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
         """Read a safetensors file of the artefact."""
         from safetensors.torch import load_file  # brings torch, which finished work does not need
+
+        return dict(load_file(self.path / name))
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The same without torch."""
+        from safetensors.numpy import load_file
 
         return dict(load_file(self.path / name))
 
