@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-from memloc.analysis.audit import estimate_wrong, margin_of, rank_labels
+from memloc.analysis.audit import choose_suspects, estimate_wrong, margin_of, rank_labels
 from memloc.analysis.dynamics import dynamics
 
 
@@ -70,6 +70,16 @@ def test_the_number_of_wrong_labels_is_estimated_where_models_know_the_answer(sh
         assert found.low <= found.estimate <= found.high
         inside += found.low <= wrong.sum() <= found.high
     assert inside >= 17  # 95% intervals
+
+
+def test_no_class_loses_more_than_half_of_its_labels() -> None:
+    labels = np.array([0, 0, 0, 0, 1, 1, 1, 2])
+    rank = np.array([8, 7, 6, 5, 1, 2, 3, 4])  # all of the rare classes come first
+    assert (
+        choose_suspects(rank, labels, 3).tolist() == [False, False, True, True, True] + [False] * 3
+    )
+    assert choose_suspects(rank, labels, 1).nonzero()[0].tolist() == [4]
+    assert choose_suspects(rank, labels, 8).sum() == 3
 
 
 def test_models_that_know_nothing_leave_the_prior_and_a_wide_interval() -> None:

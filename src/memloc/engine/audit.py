@@ -14,7 +14,13 @@ import numpy as np
 import pandas as pd
 
 from memloc import tables
-from memloc.analysis.audit import UNKNOWN_SHARE, Estimate, estimate_wrong, rank_labels
+from memloc.analysis.audit import (
+    UNKNOWN_SHARE,
+    Estimate,
+    choose_suspects,
+    estimate_wrong,
+    rank_labels,
+)
 from memloc.analysis.dynamics import LEAST_EPOCHS, dynamics
 from memloc.analysis.generalisation import half_split
 from memloc.config import Audit, Generalisation, Run, Training, Windows
@@ -75,7 +81,7 @@ def audit_labels(config: Audit, inputs: InputCache, label: str = "") -> Audited:
     found = rank_labels(answers, given, learned, unseen)
     wrong = None if unseen is None else estimate_wrong(unseen, given)
     wanted = round(UNKNOWN_SHARE * len(given)) if wrong is None else wrong.estimate
-    found["suspect"] = found["rank"] <= wanted
+    found["suspect"] = choose_suspects(found["rank"].to_numpy(), given, wanted)
     marked = task.train.assign(
         noisy=found["suspect"].to_numpy(),
         original_label=np.where(found["suspect"], found["suggested_label"], given),
