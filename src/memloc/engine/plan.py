@@ -467,7 +467,8 @@ def plan_run(
     for seed in config.seeds:
         of = f", seed {seed}" if len(config.seeds) > 1 else ""
         memorised = planner.train("memorised", seed, f"θ_M: train on perturbed labels{of}")
-        original = planner.train("original", seed, f"θ_O: train on original labels{of}", memorised)
+        others = "without the suspects" if planner.twin == "without" else "on original labels"
+        original = planner.train("original", seed, f"θ_O: train {others}{of}", memorised)
         cell = planner.cell(
             looking, seed, {"original": original, "memorised": memorised, **frozen}, of
         )

@@ -85,11 +85,11 @@ def bar(share: float, width: int) -> Text:
     return Text(f"{'█' * round(min(max(share, 0.0), 1.0) * width):<{width}}", style="cyan")
 
 
-ACCURACIES = {
-    "fine-tuned on {}": ("noisy_accuracy", "clean_accuracy", "validation_accuracy"),
-    "on original labels": ("", "original_accuracy", "original_validation_accuracy"),
-    "on {}, head only": ("frozen_noisy_accuracy", "", ""),
-}
+ACCURACIES = (
+    ("noisy_accuracy", "clean_accuracy", "validation_accuracy"),
+    ("", "original_accuracy", "original_validation_accuracy"),
+    ("frozen_noisy_accuracy", "", ""),
+)
 """Of the trained models: on noisy labels, on clean ones, and in validation."""
 
 
@@ -112,9 +112,13 @@ def show_result(summary: dict[str, Any], console: Console) -> None:
         console.print(f"        of the layers, only the {part} are changed", style="dim")
     if training is not None:
         known = {key: f"{one:.3f}" for key, one in training.items() if isinstance(one, float)}
+        models = (f"fine-tuned on {noisy}", "on original labels", f"on {noisy}, head only")
+        if summary.get("noise") == "suspected":
+            models = ("fine-tuned on all labels", "without the suspects", "head only")
         rows = [
-            (model.format(noisy), *(known.get(key, "") for key in keys))
-            for model, keys in ACCURACIES.items()
+            (model, *(known.get(key, "") for key in keys))
+            for model, keys in zip(models, ACCURACIES, strict=True)
+            if any(key in known for key in keys)
         ]
         heads = ("accuracy", noisy, "clean labels", "validation")
         console.print(section("Did it memorise, did it generalise?"))
@@ -142,7 +146,7 @@ def _show_techniques(summary: dict[str, Any], console: Console) -> None:
             section("Which examples? Some, with the smallest window tried that undoes each")
         )
         for example in summary["sample_examples"]:
-            console.print(_example_line(example))
+            console.print(_example_line(example, summary.get("noise") == "suspected"))
     console.print()
     over_time = (summary.get("over_time") or {}).get("words", [])
     found = (summary["agreement"]["words"], *summary["explanation"]["words"], *over_time)
@@ -198,9 +202,9 @@ def _show_conclusion(summary: dict[str, Any], sentences: Iterable[str], console:
         console.print(Text(f"Caution: {caveat}", style="yellow"))
 
 
-def _example_line(example: dict[str, Any]) -> Text:
-    correct = example["original_label"]
-    labels = example["label"] if correct is None else f"{example['label']} (correct: {correct})"
+def _example_line(example: dict[str, Any], suspected: bool) -> Text:
+    other, is_what = example["original_label"], "suggested" if suspected else "correct"
+    labels = example["label"] if other is None else f"{example['label']} ({is_what}: {other})"
     line = Text.assemble(
         f"  {layers_named(example):<12} {labels}: ", (" ".join(example["text"].split()), "dim")
     )
