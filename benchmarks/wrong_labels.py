@@ -25,7 +25,11 @@ import numpy as np
 import pandas as pd
 import torch
 import transformers
+from scipy.special import softmax
+from scipy.stats import t as student
 
+from memloc.analysis.audit import estimate_wrong, rank_labels
+from memloc.analysis.dynamics import dynamics
 from memloc.config import Data, Model, Training
 from memloc.data.encode import Encoded, encode
 from memloc.data.load import load_task
@@ -75,6 +79,78 @@ def main() -> None:
             np.savez_compressed(file.with_suffix(".part.npz"), label=label, clean=clean, **found)
             file.with_suffix(".part.npz").rename(file)
             print(f"{name} {kind}: {time.perf_counter() - began:.0f} s", flush=True)
+    found = pd.concat([judged(file) for file in sorted(arguments.out.glob("*-*.npz"))])
+    found.to_csv(arguments.out / "scores.csv", index=False, float_format="%.4f")
+    print(summary(found))
+
+
+CHEAP = "score of `memloc audit`"
+FULL = "self-confidence of 5 folds (cleanlab)"
+
+
+def judged(file: Path) -> pd.DataFrame:
+    """How well each score finds the wrong labels of a task."""
+    from sklearn.metrics import average_precision_score, roc_auc_score
+
+    task, kind = file.stem.rsplit("-", 1)
+    data = np.load(file)
+    labels, wrong = data["label"], data["label"] != data["clean"]
+    rows = np.arange(len(labels))
+    halves, folds = (softmax(data[name][-1].astype(float), axis=1) for name in ("halves", "folds"))
+    learned = dynamics(data["whole"], labels)
+    found = rank_labels(data["whole"], labels, learned, halves)
+    late = learned["learned"].astype(float).fillna(np.inf)
+    last = softmax(data["whole"][-1].astype(float), axis=1)[rows, labels]
+    scores = {
+        CHEAP: found["score"],
+        "early margin": -found["early_margin"],
+        "unseen margin (2 halves)": -found["unseen_margin"],
+        "self-confidence of 2 halves": -halves[rows, labels],
+        "cumulative loss": learned["cumulative_loss"],
+        "mean margin of the logits (AUM)": -learned["margin"],
+        "mean confidence": -learned["confidence"],
+        "epoch of learning": late.rank(),
+        "loss after the last epoch": -last,
+        FULL: -folds[rows, labels],
+    }
+    estimate = estimate_wrong(halves, labels)
+    return pd.DataFrame(
+        {
+            "task": task,
+            "noise": kind,
+            "score": list(scores),
+            "roc_auc": [roc_auc_score(wrong, one) for one in scores.values()],
+            "average_precision": [average_precision_score(wrong, one) for one in scores.values()],
+            "wrong": wrong.sum(),
+            **estimate._asdict(),
+            "epochs": int(data["epochs"]),
+        }
+    )
+
+
+def summary(found: pd.DataFrame) -> str:
+    """Means over tasks, and the difference to cleanlab's score with its interval over tasks."""
+    lines = [
+        "| score | noise | tasks | ROC-AUC | average precision | minus cleanlab (95%) |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for score in found["score"].unique():
+        for kind in [*NOISE, "all"]:
+            some = found if kind == "all" else found[found["noise"] == kind]
+            by_task = some.groupby(["score", "task"])[["roc_auc", "average_precision"]].mean()
+            mine, theirs = by_task.loc[score], by_task.loc[FULL]
+            gap = (mine - theirs)["average_precision"]
+            half = student.ppf(0.975, len(gap) - 1) * gap.std() / np.sqrt(len(gap))
+            beside = (
+                ""
+                if score == FULL
+                else f"{gap.mean():+.2f} [{gap.mean() - half:+.2f}, {gap.mean() + half:+.2f}]"
+            )
+            lines.append(
+                f"| {score} | {kind} | {len(gap)} | {mine['roc_auc'].mean():.2f} | "
+                f"{mine['average_precision'].mean():.2f} | {beside} |"
+            )
+    return "\n".join(lines)
 
 
 def wrong_labels(task: Task, clean: np.ndarray, kind: str) -> np.ndarray:
