@@ -132,7 +132,7 @@ def audit_command(
     `memloc settings audit` lists all settings. After Ctrl-C, the same command goes on.
     """
     from memloc.api.audit import CORRECTED, carry_out
-    from memloc.report.audit_page import show_audit
+    from memloc.report.audit_terminal import show_audit
     from memloc.report.progress_view import make_progress
 
     settings = settings.replace(data=settings.data.replace(task=file))
