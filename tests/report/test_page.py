@@ -2,54 +2,26 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import os
 import re
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from memloc.api.result import load
 from memloc.cli.output import write_beside
-from memloc.report.page import PARTS, SCRIPTS, page_data, render, write_report
+from memloc.report import audit_page
+from memloc.report.html import PARTS
+from memloc.report.page import SCRIPTS, page_data, render, write_report
 from memloc.results.folders import write_results
 from tests.conftest import assert_one_sentence
 from tests.report.folders import HOSTILE, change_summary, write_full_localised, write_full_run
+from tests.report.pages import Seen, assert_self_contained, assert_strict_policy
 from tests.result_folders import write_run
-
-
-class Seen(HTMLParser):
-    """The elements of a page, and the text of its scripts and styles."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, str] = {}
-        self.open = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        self.open = f"{tag} {len(self.elements)}"
-
-    def handle_endtag(self, tag: str) -> None:
-        self.open = ""
-
-    def handle_data(self, data: str) -> None:
-        self.texts[self.open] = self.texts.get(self.open, "") + data
-
-    def of(self, tag: str) -> list[tuple[dict[str, str | None], str]]:
-        return [
-            (attributes, self.texts.get(f"{name} {index}", ""))
-            for index, (name, attributes) in enumerate(self.elements, start=1)
-            if name == tag
-        ]
 
 
 @pytest.fixture(scope="module")
@@ -72,29 +44,11 @@ def hostile_run(runs: Path) -> Path:
 def test_the_page_needs_nothing_from_elsewhere(folder: Path) -> None:
     text = write_report(folder).read_text(encoding="utf-8")
     assert len(text.encode()) < 300_000
-    for tag, attributes in Seen(text).elements:
-        assert "src" not in attributes, tag
-        assert not (attributes.get("href") or "#").startswith(("http", "//")), tag
-    namespace = "http://www.w3.org/2000/svg"
-    assert re.findall(r"https?://|url\(|@import", text.replace(namespace, "")) == []
+    assert_self_contained(text)
 
 
 def test_the_policy_allows_this_script_and_this_style_alone(folder: Path) -> None:
-    seen = Seen(render(page_data(folder)))
-    policies = [a["content"] for a, _ in seen.of("meta") if a.get("http-equiv")]
-    assert len(policies) == 1
-    policy = policies[0] or ""
-    assert "unsafe" not in policy
-    assert policy.startswith("default-src 'none';")
-    scripts = [text for attributes, text in seen.of("script") if "type" not in attributes]
-    ((_, style),) = seen.of("style")
-    assert len(scripts) == 1
-    for directive, text in (("script-src", scripts[0]), ("style-src", style)):
-        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-        assert f"{directive} 'sha256-{digest}'" in policy
-    handlers = [a for _, attributes in seen.elements for a in attributes if a.startswith("on")]
-    assert handlers == []
-    assert not any("style" in attributes for _, attributes in seen.elements)
+    assert_strict_policy(render(page_data(folder)))
 
 
 def test_text_of_the_data_set_stays_text(tmp_path: Path) -> None:
@@ -109,7 +63,7 @@ def test_text_of_the_data_set_stays_text(tmp_path: Path) -> None:
 
 def test_scripts_never_read_data_as_markup() -> None:
     files = {path.name for path in PARTS.glob("*.js")}
-    assert files == set(SCRIPTS)
+    assert files == {*SCRIPTS, *audit_page.SCRIPTS}
     for name in files:
         text = (PARTS / name).read_text(encoding="utf-8")
         forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function"

@@ -1,43 +1,33 @@
-"""The interactive page: data, scripts and styles in one HTML file that needs nothing else.
+"""The interactive page of one result or several.
 
-One result or several: of several, all that fits; the largest ones give up single examples first.
-
-A Content-Security-Policy allows this one script and this one style sheet, by their hashes, and
-nothing from elsewhere; texts of data sets are data for the script, which never reads them as HTML.
+Of several, all that fits; the largest ones give up single examples first.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import memloc
 from memloc.report.figures.looks import technique_looks
+from memloc.report.html import one_file, write_page
 from memloc.report.page_data import json_ready, result_data
 from memloc.results.agreement import IN_PRINT, agreement_table
-from memloc.results.folders import ResultsError, RunFolder, find_results
+from memloc.results.folders import RunFolder, find_results
 from memloc.results.grid import Grid, grid_title, read_grid, records
 from memloc.tables import REPORT
-from memloc.text import write_whole
 
-PARTS = Path(__file__).parent / "page"
 SCRIPTS = tuple(
     f"{name}.js"
     for name in (
-        *("base", "charts", "tooltip", "state", "headline", "curves", "heatmaps", "profiles"),
-        *("overtime", "trajectories", "examples", "selection", "grid", "agreement", "made", "main"),
+        *("base", "charts", "tooltip", "pager", "theme", "state", "headline", "curves"),
+        *("heatmaps", "profiles", "overtime", "trajectories", "examples", "selection", "grid"),
+        *("agreement", "made", "main"),
     )
 )
 """In the order in which they are joined; what a file uses at once stands in an earlier one."""
-UNSAFE_IN_SCRIPT = {
-    ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029\ufeff"
-}
 MOST_EXAMPLES = 20_000
 LARGEST = 7_500_000
 """Bytes of data; with scripts and styles the page stays below 8 MB."""
@@ -67,14 +57,7 @@ def write_report(
             written.
     """
     place = out or (source.path if isinstance(source, RunFolder) else source) / REPORT
-    text = render(page_data(source, check=check, pending=pending))
-    try:
-        write_whole(place, text)
-    except OSError as error:
-        raise ResultsError(
-            f"cannot write {str(place)!r}: {error.strerror or error}", remedy="give another file"
-        ) from None
-    return place
+    return write_page(place, render(page_data(source, check=check, pending=pending)))
 
 
 def page_data(
@@ -152,17 +135,7 @@ def _grid_data(grid: Grid, check: Check | None) -> dict[str, Any]:
 
 def render(data: dict[str, Any]) -> str:
     """The page as text."""
-    style = _part("page.css")
-    script = "(() => {\n'use strict';\n" + "\n".join(map(_part, SCRIPTS)) + "\n})();\n"
-    filled = {
-        "POLICY": policy(script, style),
-        "TITLE": html.escape(title(data)),
-        "STYLE": style,
-        "DATA": json_for_script(data),
-        "SCRIPT": script,
-    }
-    # In one go, so that nothing that was put in is searched for further places.
-    return re.sub(r"@([A-Z]+)@", lambda place: filled[place[1]], _part("page.html"))
+    return one_file(title(data), ("page.css",), SCRIPTS, data)
 
 
 def title(data: dict[str, Any]) -> str:
@@ -172,25 +145,3 @@ def title(data: dict[str, Any]) -> str:
     run = data["runs"][0]
     words = f"memloc: {run['model']} on {run['task']}" if run["task"] else f"memloc: {run['model']}"
     return f"{words} (still computing)" if data["pending"] else words
-
-
-def policy(script: str, style: str) -> str:
-    """Only this script and this style sheet, and nothing from anywhere else."""
-    hashes = [
-        base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-        for text in (script, style)
-    ]
-    return (
-        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def json_for_script(data: Any) -> str:
-    """JSON that cannot end the element it stands in."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(UNSAFE_IN_SCRIPT)
-
-
-def _part(name: str) -> str:
-    return (PARTS / name).read_text(encoding="utf-8")

@@ -75,3 +75,10 @@ function section(id, title, lede, ...content) {
   return h('section', { id, 'aria-labelledby': `${id}-title` },
     h('h2', { id: `${id}-title` }, title), lede && h('p', { class: 'lede' }, lede), ...content);
 }
+
+// A box to choose one of several options from; choose(place).
+function chooser(name, options, chosen, choose) {
+  const select = h('select', { 'data-choice': name, onchange: (event) => choose(+event.target.value) },
+    options.map((option, i) => h('option', { value: i, selected: i === chosen }, option)));
+  return h('label', { class: 'chooser' }, h('span', {}, name), select);
+}

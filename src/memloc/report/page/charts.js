@@ -145,16 +145,30 @@ const techniqueColour = (name) => data.colours[name] || colour('ink');
 
 const MARKS = ['circle', 'square', 'triangle', 'diamond', 'cross', 'down'];
 
-function mark(kind, x, y, size, properties) {
-  const r = size;
-  const shapes = {
+function shapeOf(kind, x, y, r) {
+  return {
     square: `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
     triangle: `M${x},${y - 1.2 * r}L${x + 1.15 * r},${y + r}H${x - 1.15 * r}Z`,
     down: `M${x},${y + 1.2 * r}L${x + 1.15 * r},${y - r}H${x - 1.15 * r}Z`,
     diamond: `M${x},${y - 1.35 * r}L${x + 1.35 * r},${y}L${x},${y + 1.35 * r}L${x - 1.35 * r},${y}Z`,
     cross: `M${x - r},${y - r / 3}h${2 * r / 3}v${-2 * r / 3}h${2 * r / 3}v${2 * r / 3}h${2 * r / 3}v${2 * r / 3}h${-2 * r / 3}v${2 * r / 3}h${-2 * r / 3}v${-2 * r / 3}h${-2 * r / 3}Z`,
-  };
+  }[kind];
+}
+
+function mark(kind, x, y, size, properties) {
   return kind === 'circle'
-    ? s('circle', { cx: x, cy: y, r, ...properties })
-    : s('path', { d: shapes[kind], ...properties });
+    ? s('circle', { cx: x, cy: y, r: size, ...properties })
+    : s('path', { d: shapeOf(kind, x, y, size), ...properties });
+}
+
+function legend(items) {
+  return h('ul', { class: 'legend' }, items.map((item) => h('li', {}, swatch(item), item.name)));
+}
+
+function swatch({ colour: ink, dash, shape, band }) {
+  const svg = s('svg', { width: 22, height: 12, 'aria-hidden': 'true' });
+  if (shape) svg.append(mark(shape, 11, 6, 4.5, { fill: ink }));
+  else if (band) svg.append(s('rect', { x: 1, y: 1, width: 20, height: 10, rx: 2, fill: ink, opacity: 0.35 }));
+  else svg.append(s('line', { x1: 1, x2: 21, y1: 6, y2: 6, stroke: ink, 'stroke-width': 3, 'stroke-dasharray': dash, 'stroke-linecap': dash ? 'butt' : 'round' }));
+  return svg;
 }

@@ -134,14 +134,3 @@ function drawCurves(curves, width, words) {
 }
 
 // Names with a sample of how they are drawn.
-function legend(items) {
-  return h('ul', { class: 'legend' }, items.map((item) => h('li', {}, swatch(item), item.name)));
-}
-
-function swatch({ colour: ink, dash, shape, band }) {
-  const svg = s('svg', { width: 22, height: 12, 'aria-hidden': 'true' });
-  if (shape) svg.append(mark(shape, 11, 6, 4.5, { fill: ink }));
-  else if (band) svg.append(s('rect', { x: 1, y: 1, width: 20, height: 10, rx: 2, fill: ink, opacity: 0.35 }));
-  else svg.append(s('line', { x1: 1, x2: 21, y1: 6, y2: 6, stroke: ink, 'stroke-width': 3, 'stroke-dasharray': dash, 'stroke-linecap': dash ? 'butt' : 'round' }));
-  return svg;
-}

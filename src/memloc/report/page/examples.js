@@ -116,7 +116,7 @@ function drawTable() {
   const total = run.examples.example.length;
   countPlace.textContent = found.length === total
     ? plural(total, 'example') : `${whole(found.length)} of ${plural(total, 'example')}`;
-  drawPager(found.length, pages);
+  drawPager(pagerPlace, { count: found.length, size: pageSize(), page: state.page, go: (page) => change({ page }) });
 }
 
 function headCell(column) {
@@ -200,21 +200,6 @@ function moveBetweenRows(event) {
     event.preventDefault();
     to.focus();
   }
-}
-
-function drawPager(count, pages) {
-  const go = (page) => () => change({ page });
-  const from = state.page * pageSize();
-  pagerPlace.hidden = pages < 2;
-  const focused = document.activeElement && pagerPlace.contains(document.activeElement)
-    ? document.activeElement.getAttribute('data-focus') : null;
-  pagerPlace.replaceChildren(
-    h('button', { type: 'button', 'data-focus': 'first', disabled: state.page === 0, onclick: go(0) }, 'First'),
-    h('button', { type: 'button', 'data-focus': 'back', disabled: state.page === 0, onclick: go(state.page - 1) }, 'Back'),
-    h('span', {}, `${whole(from + 1)}–${whole(Math.min(count, from + pageSize()))} of ${whole(count)}`),
-    h('button', { type: 'button', 'data-focus': 'next', disabled: state.page >= pages - 1, onclick: go(state.page + 1) }, 'Next'),
-    h('button', { type: 'button', 'data-focus': 'last', disabled: state.page >= pages - 1, onclick: go(pages - 1) }, 'Last'));
-  if (focused) (pagerPlace.querySelector(`[data-focus="${focused}"]:not(:disabled)`) || pagerPlace.querySelector('button:not(:disabled)'))?.focus({ preventScroll: true });
 }
 
 // From anywhere on the page; the table turns to the page that has it.

@@ -1,4 +1,4 @@
-// The page as a whole: its parts, the choice of run and seed, themes, printing.
+// The page as a whole: its parts, the choice of run and seed.
 
 const content = document.getElementById('content');
 const bar = document.getElementById('bar');
@@ -34,12 +34,6 @@ function drawBar(parts) {
 const nameOfResult = (run) => (run.task ? `${run.task} · ${run.model}` : `${run.folder} · ${run.model}`)
   + (run.part ? ` · ${run.part}` : '')
   + (data.runs.filter((one) => one.task === run.task && one.model === run.model).length > 1 ? ` (${run.folder})` : '');
-
-function chooser(name, options, chosen, choose) {
-  const select = h('select', { 'data-choice': name, onchange: (event) => choose(+event.target.value) },
-    options.map((option, i) => h('option', { value: i, selected: i === chosen }, option)));
-  return h('label', { class: 'chooser' }, h('span', {}, name), select);
-}
 
 function chooseRun(index) {
   Object.assign(state, { run: index, view: 0, cell: null, crossing: null, search: '', page: 0, selected: null, sort: { column: 'example', down: false } });
@@ -86,57 +80,6 @@ if (data.pending.length) {
     if (Date.now() - touched > RELOAD_EVERY) location.reload();
   }, RELOAD_EVERY);
 }
-
-// --- themes -----------------------------------------------------------------------------------
-
-const prefersDark = matchMedia('(prefers-color-scheme: dark)');
-const remembered = (() => {
-  try { return localStorage.getItem('memloc-theme'); } catch { return null; }
-})();
-let theme = remembered === 'light' || remembered === 'dark' ? remembered : null;
-
-const shownTheme = () => theme || (prefersDark.matches ? 'dark' : 'light');
-
-function applyTheme(name = shownTheme()) {
-  document.documentElement.dataset.theme = name;
-  palette.clear();
-}
-
-function themeButton() {
-  const other = () => (shownTheme() === 'dark' ? 'light' : 'dark');
-  const button = h('button', { type: 'button', class: 'theme', id: 'theme' });
-  const write = () => {
-    button.textContent = other() === 'dark' ? '☾ Dark' : '☀ Light';
-    button.setAttribute('aria-label', `Change to the ${other()} theme`);
-  };
-  button.addEventListener('click', () => {
-    theme = other();
-    try { localStorage.setItem('memloc-theme', theme); } catch { /* files may have no storage */ }
-    applyTheme();
-    drawPage();
-    document.getElementById('theme').focus();
-  });
-  write();
-  return button;
-}
-
-prefersDark.addEventListener('change', () => {
-  applyTheme();
-  drawPage();
-});
-
-// --- printing ---------------------------------------------------------------------------------
-
-window.addEventListener('beforeprint', () => {
-  printing = true;
-  applyTheme('light');
-  drawPage();
-});
-window.addEventListener('afterprint', () => {
-  printing = false;
-  applyTheme();
-  drawPage();
-});
 
 applyTheme();
 document.getElementById('foot').append(
