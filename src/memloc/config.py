@@ -764,7 +764,7 @@ class Run(Settings):
 class Audit(Settings):
     """Which labels of the training examples are likely wrong."""
 
-    data: Data = Data()
+    data: Data = Data(suspects=AUTO)
     model: Model = Model()
     training: Training = Training()
     seed: Seed = option(1, "Decides the new head, and the order of the examples.")
@@ -777,6 +777,11 @@ class Audit(Settings):
     )
     split_epochs: int = setting(4, "Passes over each half.", ge=1, le=MOST_EPOCHS)
     device: DeviceSetting = "auto"
+
+    @field_validator("data")
+    @classmethod
+    def _flip_none(cls, data: Data) -> Data:
+        return data.replace(suspects=AUTO)
 
 
 class Localisation(Settings):
