@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -40,8 +39,9 @@ CHUNK = 2_000_000
 
 AGREEING = 0.6
 """ρ from which on two profiles of layer weights count as agreeing (Figures 8, 9)."""
-COUNTABLE = 12
-"""Up to this many values, all their orders are counted; beyond, Student's t is as good."""
+MOST_SQUARES = {5: 0, 6: 4, 7: 12, 8: 22, 9: 36, 10: 58, 11: 84, 12: 118}
+"""Of so many values: the largest sum of squared differences of ranks whose ρ is surely more than
+chance, counted over all their orders. Beyond, Student's t is as good."""
 
 Interval = tuple[float, float]
 
@@ -306,34 +306,18 @@ def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | 
     return correlate(profiles[0], profiles[1], resamples=0).spearman if known else None
 
 
-@cache
 def more_than_chance(n: int) -> float:
     """The lowest ρ that two unrelated orders of n values reach less than once in twenty.
 
     Two-sided, so that |ρ| is compared: .886 for 6 values, .587 for 12. Infinite for fewer than 5,
     as one of the few orders there are comes up too often.
     """
-    tail = (1 - COVERED) / 2
-    if n > COUNTABLE:
-        t = float(stdtrit(n - 2, 1 - tail))
+    if n > max(MOST_SQUARES):
+        t = float(stdtrit(n - 2, (1 + COVERED) / 2))
         return t / math.sqrt(n - 2 + t**2)
-    # ρ follows from Σ rank · other rank, whose distribution over all n! orders is counted for one
-    # place after the other: `ways[set]` are the sums when the ranks of a set have been given away.
-    size = n * (n + 1) * (2 * n + 1) // 6 + 1
-    ways = np.zeros((1 << n, size))
-    ways[0, 0] = 1
-    for given in range(1 << n):
-        place = given.bit_count() + 1
-        for rank in range(1, n + 1):
-            if not given >> (rank - 1) & 1:
-                step = place * rank
-                ways[given | 1 << (rank - 1), step:] += ways[given, : size - step]
-    reached = np.cumsum(ways[-1][::-1])[::-1] / math.factorial(n)  # share of orders, sum or more
-    enough = np.flatnonzero((ways[-1] > 0) & (reached < tail))
-    if not len(enough):
+    if n not in MOST_SQUARES:
         return math.inf
-    squares = 2 * (size - 1 - int(enough[0]))
-    return 1 - 6 * squares / (n * (n**2 - 1))
+    return 1 - 6 * MOST_SQUARES[n] / (n * (n**2 - 1))
 
 
 def profiles_agree(rho: float | None, layers: int) -> bool:
