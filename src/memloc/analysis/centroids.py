@@ -246,9 +246,7 @@ def initiation(
 ) -> int | None:
     """The first layer from which on the bulk of class a stays apart from that of class b.
 
-    Args:
-        a_high: 87.5th percentile of class a per layer.
-        b_low: 12.5th percentile of class b.
+    The bulk ends at the 87.5th percentile of class a and begins at the 12.5th of class b.
     """
     return _from_which_on(np.asarray(a_high) < np.asarray(b_low))
 

@@ -103,17 +103,14 @@ def mean_correlation(pairs: Sequence[Points], resamples: int = RESAMPLES) -> Cor
     defined = [one for one in complete if _defined(one[0], one[1])]
     sizes = [len(units) for _, _, units in defined or complete]
     names = sorted({unit for _, _, units in defined or complete for unit in units}, key=repr)
-    n, index = min(sizes, default=0), {name: place for place, name in enumerate(names)}
+    n = min(sizes, default=0)
     if not defined:
         return Correlation(None, None, n, len(names))
-    columns = [np.array([index[unit] for unit in units]) for _, _, units in defined]
-    found = _means(defined, columns, np.ones((1, len(names))))[0]
+    found = _means(defined, names, np.ones((1, len(names))))[0]
     intervals: list[Interval | None] = [None, None]
     if resamples and len(names) >= FEWEST:
         widest = max(len(one) for one, _, _ in defined)
-        samples = [
-            _means(defined, columns, counts) for counts in _draw(len(names), resamples, widest)
-        ]
+        samples = [_means(defined, names, c) for c in _draw(len(names), resamples, widest)]
         intervals = [_interval(values) for values in np.concatenate(samples).T]
     return Correlation(float(found[0]), float(found[1]), n, len(names), *intervals)
 
@@ -129,15 +126,12 @@ def compare_correlations(first: Sequence[Points], second: Sequence[Points]) -> C
     sides = [[one for one in side if _defined(one[0], one[1])] for side in sides]
     every = [one for side in sides for one in side]
     names = sorted({unit for _, _, units in every for unit in units}, key=repr)
-    n, index = min((len(one[2]) for one in every), default=0), {u: i for i, u in enumerate(names)}
+    n = min((len(one[2]) for one in every), default=0)
     if not all(sides):
         return Correlation(None, None, n, len(names))
 
     def gaps(counts: np.ndarray) -> np.ndarray:
-        one, other = (
-            _means(side, [np.array([index[unit] for unit in units]) for *_, units in side], counts)
-            for side in sides
-        )
+        one, other = (_means(side, names, counts) for side in sides)
         return np.asarray(one - other)
 
     units = len(names)
@@ -244,13 +238,14 @@ def _draw(units: int, resamples: int, width: int) -> Iterator[np.ndarray]:
 
 def _means(
     pairs: Sequence[tuple[np.ndarray, np.ndarray, Any]],
-    columns: Sequence[np.ndarray],
+    names: Sequence[Hashable],
     counts: np.ndarray,
 ) -> np.ndarray:
     """[samples, 2]: ρ and r, averaged over the pairs; NaN where one of them is not defined."""
+    index = {name: place for place, name in enumerate(names)}
     both = []
-    for (one, other, _), places in zip(pairs, columns, strict=True):
-        weights = counts[:, places]
+    for one, other, units in pairs:
+        weights = counts[:, [index[unit] for unit in units]]
         ranks = _ranks(one, weights), _ranks(other, weights)
         both.append((_weighted(*ranks, weights), _weighted(one, other, weights)))
     return np.asarray(np.mean(both, axis=0).T)

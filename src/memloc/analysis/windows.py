@@ -205,11 +205,8 @@ def lost(error: Any, accuracy: float) -> Any:
 def undone_matrix(windows: pd.DataFrame, memorised: float) -> np.ndarray:
     """What windows undo, as a share of what modifying all layers undoes; indexed like E.
 
-    It is E if θ_M gives every noisy label; NaN if modifying all layers undoes nothing.
-
-    Args:
-        windows: A table of one technique.
-        memorised: Share of the noisy labels that θ_M gives.
+    It is E if θ_M gives every noisy label, as its share `memorised` says; NaN if modifying all
+    layers undoes nothing.
     """
     full = full_error(windows)
     undone = lost(full, memorised)

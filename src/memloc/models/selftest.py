@@ -71,12 +71,7 @@ def examine(model: BlockModel, data: Sequence[Encoded] = ()) -> None:
 
 
 class Snapshot:
-    """What a model is beside its weights: its modules, their attributes, and its config.
-
-    Args:
-        model: The model.
-        buffers: Whether the values of buffers belong to it.
-    """
+    """What a model is beside its weights: modules, attributes, config, perhaps buffers."""
 
     def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:
         self.owners = [*model.named_modules(), *_configs(model)]

@@ -42,16 +42,11 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that may be compared, one per task and model.
-
-    Attributes:
-        runs: By task and model.
-        left_out: Further runs of the same task and model.
-        settings: What they share.
-    """
+    """Runs that may be compared, one per task and model, and what they share."""
 
     runs: dict[Name, RunFolder]
     left_out: tuple[RunFolder, ...]
+    """Further runs of the same task and model."""
     settings: Settings
 
     @property

@@ -100,10 +100,6 @@ def find_garbage(runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
     Rubbish goes in any case. Artefacts that no result refers to go only if somebody asks for it: an
     interrupted run is not a result yet, and may go on tomorrow.
 
-    Args:
-        runs: The results, the sweeps, and the store to look through.
-        unreferenced: Whether to look for artefacts that no result and no sweep refers to, too.
-
     Raises:
         StoreError: If artefacts of no result are wanted, but somebody is computing, or it is not
             known what a result or a sweep needs.

@@ -179,11 +179,6 @@ def read_figure_data(
 ) -> FigureData:
     """Read what is needed to draw; tables of single examples are read when they are drawn.
 
-    Args:
-        folder: Results of `memloc run` and `memloc control`.
-        group: Which group of comparable runs; by default the largest.
-        mean_profile: How M-CoG is taken over seeds; see `Grid`.
-
     Raises:
         ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
     """
@@ -293,13 +288,7 @@ def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one figure.
-
-    Attributes:
-        entry: Which figure.
-        files: Written, without their folder.
-        reason: Why it was skipped; empty if it was not.
-    """
+    """What became of one figure: its files, without their folder, or why it was skipped."""
 
     entry: FigureEntry
     files: tuple[str, ...]
