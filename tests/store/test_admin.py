@@ -22,13 +22,7 @@ from memloc.engine.store.admin import (
 )
 from memloc.engine.store.store import Store
 from memloc.errors import StoreError
-from tests.store.artefacts import (
-    make_older,
-    write_data,
-    write_result,
-    write_training,
-    write_window,
-)
+from tests.store.artefacts import make_older, write_data, write_result, write_training, write_window
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ A module brings a figure with the decorator `figure`. Packages make such modules
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,13 +31,8 @@ from memloc.tables import ACCURACY
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GROUP = "memloc.figures"
-OWN_FIGURES = (
-    EntryPoint("results", "memloc.report.figures.results", GROUP),
-    EntryPoint("paper", "memloc.paper.figures", GROUP),
-    EntryPoint("tables", "memloc.paper.printed_tables", GROUP),
-)
-"""Those that come with memloc, also where no metadata of it are installed."""
+MODULES = ("memloc.report.figures.results", "memloc.paper.figures", "memloc.paper.printed_tables")
+"""What brings figures, by name: those of the paper are in a room above this one."""
 
 
 class CannotDraw(Exception):
@@ -238,23 +234,11 @@ def figure(name: str, shows: str, needs: str, numbers: tuple[int, ...] = ()) -> 
 
 
 def figures() -> tuple[FigureEntry, ...]:
-    """All of them: those of the paper by number, then others, then tables.
-
-    Raises:
-        MemlocError: If the figures of a package cannot be had.
-    """
+    """All of them: those of the paper by number, then others, then tables."""
     from memloc.report.figures.results import draw_declared
 
-    for point in (*OWN_FIGURES, *entry_points(group=GROUP)):
-        try:
-            point.load()
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] == "matplotlib":
-                raise
-            raise MemlocError(
-                f"the figures {point.name!r} of {point.value} need {error.name}"
-            ) from None
-
+    for module in (*MODULES, *(point.module for point in entry_points(group="memloc.figures"))):
+        importlib.import_module(module)
     for technique in techniques.names():
         known = techniques.installed(technique)
         if known is not None and known.figure is not None:
