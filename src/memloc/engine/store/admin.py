@@ -107,20 +107,17 @@ def find_garbage(runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
     store, found = Store(runs / "store"), inventory(runs)
     job, damaged, state = found["key"].str[:32], found["damaged"], found["kind"] == RESUME
     finished = state & ~damaged & job.isin(found["key"][~state])
-    busy = bool(store.locks.holders())
-    before = time.time() - YOUNG
-    caches = [path for path in store.root.glob(".cache/*") if path.stat().st_mtime < before]
     garbage = {
         "drafts of processes that are gone": store.dead_drafts(OLD_DRAFT),
         "artefacts set aside as damaged": list(found["path"][damaged]),
         "states of finished trainings": list(found["path"][finished]),
-        "forgotten caches": [] if busy else caches,
     }
     if unreferenced:
-        if busy:
+        if store.locks.holders():
             raise StoreError("somebody is computing (there are locks in the store); wait for that")
         needed = found["kind"].isin(SHARED) | job.isin(key for _, key in referenced(runs))
-        others = (found["written"] < before) & ~damaged & ~finished & ~needed
+        old = found["written"] < time.time() - YOUNG
+        others = old & ~damaged & ~finished & ~needed
         garbage["artefacts that no result refers to"] = list(found["path"][others])
     return garbage
 
