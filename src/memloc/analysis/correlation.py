@@ -152,10 +152,10 @@ def means_of_units(values: Sequence[float] | np.ndarray, units: Sequence[Hashabl
     return np.array([numbers[places].mean() for places in mine.values()])
 
 
-def interval_of_mean(means: Sequence[float] | np.ndarray) -> Interval | None:
-    """Student's interval of the mean of independent numbers; None for fewer than four."""
+def interval_of_mean(means: Sequence[float] | np.ndarray, fewest: int = FEWEST) -> Interval | None:
+    """Student's interval of the mean of independent numbers; None for too few."""
     numbers = np.asarray(means, dtype=float)
-    if len(numbers) < FEWEST:
+    if len(numbers) < fewest:
         return None
     return _student(numbers.mean(), numbers.var(ddof=1) / len(numbers), len(numbers) - 1)
 

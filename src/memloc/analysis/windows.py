@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
-from memloc.analysis.correlation import COVERED, SEED, Interval, interval_of
+from memloc.analysis.correlation import SEED, Interval, interval_of, interval_of_mean
 from memloc.config import WindowSizes
 from memloc.errors import ConfigError
 
@@ -334,9 +333,4 @@ def centre_interval(
 
 def interval_over_seeds(values: Sequence[float]) -> Interval | None:
     """Student's interval of a mean over seeds; None for too few of them."""
-    if len(values) < FEWEST_SEEDS:
-        return None
-    outside = (1 - COVERED) / 2
-    margin = stdtrit(len(values) - 1, 1 - outside) * np.std(values, ddof=1) / math.sqrt(len(values))
-    mean = float(np.mean(values))
-    return float(mean - margin), float(mean + margin)
+    return interval_of_mean(values, FEWEST_SEEDS)

@@ -26,9 +26,11 @@ from typing import Any
 
 from memloc.config import Slurm
 from memloc.engine.job import Job, Tell, read_plan, write_plan
+from memloc.engine.local import LocalExecutor
 from memloc.engine.loop import CannotGoOn, Executor
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
+from memloc.engine.views import LogLines
 from memloc.errors import ClusterError, MemlocError
 from memloc.text import counted
 
@@ -195,10 +197,6 @@ class SlurmWorker:
 
     def __call__(self) -> int:
         """Work through the plan with the others; returns how many jobs this one computed."""
-        from memloc.engine.local import LocalExecutor
-        from memloc.engine.progress import Progress
-        from memloc.engine.views import LogLines
-
         signal.signal(signal.SIGTERM, _leave)  # cancelled: leave no locks behind
         if Path(self.plan).with_name(END).is_file():
             return 0
