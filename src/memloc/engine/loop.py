@@ -54,13 +54,7 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of jobs.
-
-    Attributes:
-        computed: How many were computed.
-        failed: Those that failed, and why.
-        left_out: Those that need the result of one that failed.
-    """
+    """What became of jobs: what was left out needs the result of one that failed."""
 
     computed: int = 0
     failed: dict[Artefact, Failure] = field(default_factory=dict)

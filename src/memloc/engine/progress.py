@@ -162,12 +162,7 @@ class Progress:
 
     @contextlib.contextmanager
     def showing(self, jobs: Iterable[Job], finished: Iterable[Job] = ()) -> Iterator[None]:
-        """Around all of the work, or a part of it.
-
-        Args:
-            jobs: What is to be done.
-            finished: What is in the store already; it counts as done.
-        """
+        """Around all of the work, or a part of it; what is finished already counts as done."""
         with self.lock:
             if not self.states:
                 self.began = self.now()

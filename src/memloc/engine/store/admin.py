@@ -164,11 +164,8 @@ def export_results(
 ) -> dict[str, int]:
     """Pack results with all artefacts they refer to into a `.tar.gz` file.
 
-    Args:
-        folders: The results.
-        runs: Where the store is, unless a result has its own (as those of `memloc localise` do).
-        file: Where to write.
-        without_weights: Leave out trained weights and states of layers, which are large.
+    The store is in `runs`, unless a result has its own (as those of `memloc localise` do). Trained
+    weights and states of layers are large, and may be left out.
 
     Returns:
         Bytes, and numbers of results, artefacts, and artefacts left out.
@@ -225,10 +222,6 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def import_archive(archive: Path, runs: Path) -> dict[str, Any]:
     """Check an archive and bring what it holds into a folder of results and its store.
-
-    Args:
-        archive: From `export_results`.
-        runs: Folder for the results; the store is in it.
 
     Returns:
         `results` that are new, `kept_results` that were there already, numbers of new `artefacts`,

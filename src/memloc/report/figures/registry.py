@@ -74,13 +74,7 @@ class PrintedTable:
 
 @dataclass(frozen=True)
 class FigureData:
-    """Results of which figures are made.
-
-    Attributes:
-        folder: Where they were found.
-        grid: The runs that are compared; None if there are only control experiments.
-        control: Tables of `memloc control`, by name; empty if there are none.
-    """
+    """Results of which figures are made: runs that are compared, and tables of `memloc control`."""
 
     folder: Path
     grid: Grid | None
