@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memloc.analysis.control import (
-    accuracy_at,
-    accuracy_table,
-    hidden_layers,
-    score,
-)
+from memloc.analysis.control import accuracy_at, accuracy_table, hidden_layers, score
 from memloc.errors import ConfigError
 from memloc.techniques.gradients import Gradients, gradient_choices
 

@@ -11,7 +11,7 @@ import pytest
 
 from memloc.paper.claims import CLAIMS
 from tests.conftest import assert_one_sentence
-from tests.result_folders import write_localised, write_run, write_twins
+from tests.result_folders import write_run, write_twins
 
 COMMANDS = ("claims", "agreement")
 
@@ -102,27 +102,6 @@ def test_runs_of_different_settings_are_grouped_in_words(memloc, runs: Path, com
     assert "1 run: 1 task" in memloc(command, "--group", 2)[1]
     missing = "--group 3 is not possible: it does not exist; there are groups 1 to 2"
     assert_one_sentence(*memloc(command, "--group", 3), missing)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_bad_input_is_one_sentence_and_exit_code_2(
-    memloc, runs: Path, tmp_path: Path, command: str
-) -> None:
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    localised = tmp_path / "localised"
-    write_localised(localised)
-    damaged = tmp_path / "damaged"
-    file = write_run(damaged) / "layers.parquet"
-    file.write_bytes(file.read_bytes()[:100])
-    for folder, words in (
-        (tmp_path / "nowhere", "there is no folder"),
-        (empty, "no finished run in"),
-        (localised, "no finished run in"),
-        (damaged, str(file)),
-        (file, "is a file"),
-    ):
-        assert_one_sentence(*memloc(command, folder), words)
 
 
 def test_neither_command_loads_what_only_training_needs(runs: Path) -> None:

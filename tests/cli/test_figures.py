@@ -73,8 +73,6 @@ def test_the_list_names_all_figures_and_what_they_need(memloc) -> None:
         (("--format", "pfd"), "--format 'pfd' is not possible: it has to be 'pdf', 'svg' or 'png'"),
         (("--format", ","), "--format: nothing is named"),
         (("--only", "fig33"), "there is no figure 'fig33'; did you mean 'fig3'?"),
-        (("--group", "9"), "--group 9 is not possible: it does not exist; there is only group 1"),
-        (("nowhere",), "there is no folder 'nowhere'"),
     ],
 )
 def test_what_makes_no_sense_is_one_sentence(

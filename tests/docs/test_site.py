@@ -8,7 +8,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,22 +16,17 @@ from tests.docs.pages import PAGES, ROOT
 
 
 class Page(HTMLParser):
-    """Links, loaded files and anchors of a page, and its text without code."""
+    """Loaded files of a page, and its text without code."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.links: list[str] = []
         self.loaded: list[str] = []
-        self.anchors: set[str] = set()
         self.paragraphs: list[str] = []
         self._within = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        self.anchors |= {values[name] for name in ("id", "name") if values.get(name)}
-        if tag == "a" and "href" in values:
-            self.links.append(values["href"])
         if values.get("src") or (tag == "link" and values.get("rel") == "stylesheet"):
             self.loaded.append(values.get("src") or values["href"])
         if tag == "p":
@@ -62,21 +57,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pages(site: Path) -> dict[str, Page]:
     names = [f"{Path(page).stem}.html" for page in PAGES if page.startswith("docs/")]
     return {name: Page((site / name).read_text(encoding="utf-8")) for name in names}
-
-
-def test_links_and_images_lead_somewhere(site: Path, pages: dict[str, Page]) -> None:
-    broken = []
-    for name, page in pages.items():
-        for link in (*page.links, *page.loaded):
-            address = urlsplit(link)
-            if address.scheme or address.netloc:
-                continue
-            target = unquote(address.path) or name
-            if not (site / target).is_file() or (
-                address.fragment and address.fragment not in pages.get(target, page).anchors
-            ):
-                broken.append((name, link))
-    assert not broken
 
 
 def test_nothing_is_loaded_from_elsewhere(pages: dict[str, Page]) -> None:

@@ -16,13 +16,7 @@ from safetensors.torch import load_file
 
 from memloc.api.experiments import keep
 from memloc.api.result import Result
-from memloc.config import (
-    Data,
-    Model,
-    Run,
-    Training,
-    Windows,
-)
+from memloc.config import Data, Model, Run, Training, Windows
 from memloc.data.encode import encode
 from memloc.data.task import Task
 from memloc.engine import experiment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from memloc.engine.job import Job, jobs_from_text, jobs_to_text, read_plan, write_plan
+from memloc.engine.job import Job, read_plan, write_plan
 from memloc.errors import StoreError
 
 JOBS = [
@@ -25,12 +25,6 @@ def test_jobs_are_read_back_with_their_keys_and_other_plans_are_kept(tmp_path: P
     jobs = read_plan(first)
     assert jobs == JOBS
     assert [job.key for job in jobs] == [job.key for job in JOBS]
-
-
-def test_jobs_survive_the_way_as_text() -> None:
-    again = jobs_from_text(jobs_to_text(JOBS))
-    assert again == JOBS
-    assert [job.key for job in again] == [job.key for job in JOBS]
 
 
 @pytest.mark.parametrize(

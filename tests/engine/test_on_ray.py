@@ -27,12 +27,7 @@ from memloc.engine.on_ray import RayExecutor
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
 from memloc.errors import ClusterError
-from tests.engine.same_results import (
-    Recorder,
-    assert_nothing_left,
-    naps,
-    riddle,
-)
+from tests.engine.same_results import Recorder, assert_nothing_left, naps, riddle
 
 try:
     import ray

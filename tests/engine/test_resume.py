@@ -15,14 +15,7 @@ from typing import Any
 
 import pytest
 
-from memloc.config import (
-    Control,
-    Data,
-    Generalisation,
-    Model,
-    Training,
-    Windows,
-)
+from memloc.config import Control, Data, Generalisation, Model, Training, Windows
 from memloc.data.load import load_task
 from memloc.engine.compute import context_for, forget_context, resume_point
 from memloc.engine.job import Job, run_job, write_task

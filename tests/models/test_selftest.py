@@ -213,14 +213,6 @@ def test_the_test_on_real_texts_costs_no_more_than_two_batches(architecture: str
     assert 0 < work < 2 * one
 
 
-@pytest.mark.parametrize("architecture", [name for name in UNUSUAL if not UNUSUAL[name].works])
-def test_the_command_line_refuses_in_a_sentence(memloc, tmp_path, architecture: str) -> None:
-    folder = tmp_path / architecture
-    unusual_model(architecture).save_pretrained(folder)
-    tiny_tokenizer().save_pretrained(folder)
-    assert_one_sentence(*memloc("models", "check", folder), UNUSUAL[architecture].refused)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [(SHORT, "has attention_type 'original_full'"), (MIXED, "order of the texts")],

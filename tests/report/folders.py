@@ -23,20 +23,9 @@ from memloc.analysis.centroids import (
     event_table,
     largest_steps,
 )
-from memloc.analysis.windows import (
-    all_windows,
-    layer_table,
-    window_tables,
-)
+from memloc.analysis.windows import all_windows, layer_table, window_tables
 from memloc.api.experiments import keep
-from memloc.config import (
-    Data,
-    GivenData,
-    Localisation,
-    Model,
-    Run,
-    Training,
-)
+from memloc.config import Data, GivenData, Localisation, Model, Run, Training
 from memloc.data.task import Task
 from memloc.engine.collect import with_texts
 from memloc.engine.experiment import Findings, describe

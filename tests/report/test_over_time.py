@@ -15,13 +15,7 @@ from memloc.report.page import page_data
 from memloc.report.terminal import show_over_time
 from memloc.results.summary import summarise_checkpoints
 from tests.report.folders import write_full_run
-from tests.report.over_time_folders import (
-    EPOCHS,
-    add_checkpoints,
-    examined,
-    made_up,
-    tables_of,
-)
+from tests.report.over_time_folders import EPOCHS, add_checkpoints, examined, made_up, tables_of
 
 
 def summary(found: list[Any], layers: int = 4) -> dict[str, Any]:

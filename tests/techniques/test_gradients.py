@@ -12,11 +12,7 @@ from memloc.models.blocks import ParameterGroups
 from memloc.techniques.base import Context
 from memloc.techniques.gradients import Gradients, Norm, clean_sample
 from memloc.training.loop import TrainingFailed
-from tests.oracles.gradients import (
-    example_norms_plainly,
-    mean_gradient_plainly,
-    weights_plainly,
-)
+from tests.oracles.gradients import example_norms_plainly, mean_gradient_plainly, weights_plainly
 from tests.oracles.swapping import part_of_layer
 from tests.tiny_models import FIVE, each, prefix_of, tiny_context, tiny_tokenizer
 

@@ -14,10 +14,10 @@ Events are layers on the way of the noisy examples. An event that never happens 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -107,44 +107,32 @@ def positions(states: np.ndarray | Tensor, classes: Classes) -> Positions:
     pairs = np.argwhere(classes.used).tolist()
     noisy, class_a, class_b = [], [], []
     for state in np.asarray(states):
-        layer = _Layer.of(state, members)
-        noisy.append(layer.on_line(moved, classes.labels[moved], classes.original[moved]))
-        class_a.append(np.concatenate([layer.on_line(members[a], a, b) for a, b in pairs]))
-        class_b.append(np.concatenate([layer.on_line(members[b], a, b) for a, b in pairs]))
+        on_line = _lines(state, members)
+        noisy.append(on_line(moved, classes.labels[moved], classes.original[moved]))
+        class_a.append(np.concatenate([on_line(members[a], a, b) for a, b in pairs]))
+        class_b.append(np.concatenate([on_line(members[b], a, b) for a, b in pairs]))
     return Positions(np.stack(noisy), np.stack(class_a), np.stack(class_b))
 
 
-@dataclass(frozen=True)
-class _Layer:
-    """The products that all positions of one layer follow from."""
+def _lines(
+    state: np.ndarray, members: Sequence[np.ndarray]
+) -> Callable[[np.ndarray, Any, Any], np.ndarray]:
+    """What gives, in one layer, positions of examples between the centroids of a (0) and b (1)."""
+    centred = state.astype(np.float64)
+    centred -= centred.mean(axis=0)  # products of centred states lose less by cancellation
+    nowhere = np.zeros(centred.shape[1])
+    centroids = np.stack([centred[m].mean(axis=0) if len(m) else nowhere for m in members])
+    products, between = centred @ centroids.T, centroids @ centroids.T
+    sizes = between.diagonal()[:, None] + between.diagonal()
+    squared = sizes - 2 * between
+    # What rounding leaves of two equal centroids is no direction.
+    squared = np.where(squared > 1e-12 * sizes, squared, np.nan)
 
-    products: np.ndarray
-    """[examples, classes] of states with centroids."""
-    between: np.ndarray
-    """[classes, classes] of centroids with centroids."""
-    squared: np.ndarray
-    """[classes, classes] distance of the centroids, squared; NaN if they coincide."""
+    def on_line(rows: np.ndarray, a: Any, b: Any) -> np.ndarray:
+        along = products[rows, b] - products[rows, a] + (between[a, a] - between[a, b])
+        return np.asarray(along / squared[a, b])
 
-    @classmethod
-    def of(cls, state: np.ndarray, members: Sequence[np.ndarray]) -> _Layer:
-        centred = state.astype(np.float64)
-        centred -= centred.mean(axis=0)  # products of centred states lose less by cancellation
-        nowhere = np.zeros(centred.shape[1])
-        centroids = np.stack([centred[m].mean(axis=0) if len(m) else nowhere for m in members])
-        between = centroids @ centroids.T
-        sizes = between.diagonal()[:, None] + between.diagonal()
-        squared = sizes - 2 * between
-        # What rounding leaves of two equal centroids is no direction.
-        return cls(
-            centred @ centroids.T, between, np.where(squared > 1e-12 * sizes, squared, np.nan)
-        )
-
-    def on_line(self, rows: np.ndarray, a: np.ndarray | int, b: np.ndarray | int) -> np.ndarray:
-        """Positions of examples between the centroids of a (0) and b (1)."""
-        along = self.products[rows, b] - self.products[rows, a]
-        along += self.between[a, a] - self.between[a, b]
-        position: np.ndarray = along / self.squared[a, b]
-        return position
+    return on_line
 
 
 def summary_table(model: str, found: Positions) -> pd.DataFrame:
@@ -246,9 +234,7 @@ def initiation(
 ) -> int | None:
     """The first layer from which on the bulk of class a stays apart from that of class b.
 
-    Args:
-        a_high: 87.5th percentile of class a per layer.
-        b_low: 12.5th percentile of class b.
+    The bulk ends at the 87.5th percentile of class a and begins at the 12.5th of class b.
     """
     return _from_which_on(np.asarray(a_high) < np.asarray(b_low))
 

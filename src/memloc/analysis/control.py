@@ -102,11 +102,7 @@ def score(accuracy: pd.DataFrame, by: str, techniques: Sequence[str] | None = No
     """Mean accuracy@k per technique, task or model, with the exact interval of a share (Figure 2).
 
     A unit is one technique on one set of layers of one task and model; seeds are averaged first.
-
-    Args:
-        accuracy: From `accuracy_table`.
-        by: `technique`, `task` or `model`.
-        techniques: Only these; None takes all.
+    `by` is one of the three, and `accuracy` is from `accuracy_table`.
 
     Returns:
         One row per value of `by` and k: accuracy, low, high (none for fewer than four units), n,

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -40,8 +39,9 @@ CHUNK = 2_000_000
 
 AGREEING = 0.6
 """ρ from which on two profiles of layer weights count as agreeing (Figures 8, 9)."""
-COUNTABLE = 12
-"""Up to this many values, all their orders are counted; beyond, Student's t is as good."""
+MOST_SQUARES = {5: 0, 6: 4, 7: 12, 8: 22, 9: 36, 10: 58, 11: 84, 12: 118}
+"""Of so many values: the largest sum of squared differences of ranks whose ρ is surely more than
+chance, counted over all their orders. Beyond, Student's t is as good."""
 
 Interval = tuple[float, float]
 
@@ -103,17 +103,14 @@ def mean_correlation(pairs: Sequence[Points], resamples: int = RESAMPLES) -> Cor
     defined = [one for one in complete if _defined(one[0], one[1])]
     sizes = [len(units) for _, _, units in defined or complete]
     names = sorted({unit for _, _, units in defined or complete for unit in units}, key=repr)
-    n, index = min(sizes, default=0), {name: place for place, name in enumerate(names)}
+    n = min(sizes, default=0)
     if not defined:
         return Correlation(None, None, n, len(names))
-    columns = [np.array([index[unit] for unit in units]) for _, _, units in defined]
-    found = _means(defined, columns, np.ones((1, len(names))))[0]
+    found = _means(defined, names, np.ones((1, len(names))))[0]
     intervals: list[Interval | None] = [None, None]
     if resamples and len(names) >= FEWEST:
         widest = max(len(one) for one, _, _ in defined)
-        samples = [
-            _means(defined, columns, counts) for counts in _draw(len(names), resamples, widest)
-        ]
+        samples = [_means(defined, names, c) for c in _draw(len(names), resamples, widest)]
         intervals = [_interval(values) for values in np.concatenate(samples).T]
     return Correlation(float(found[0]), float(found[1]), n, len(names), *intervals)
 
@@ -129,15 +126,12 @@ def compare_correlations(first: Sequence[Points], second: Sequence[Points]) -> C
     sides = [[one for one in side if _defined(one[0], one[1])] for side in sides]
     every = [one for side in sides for one in side]
     names = sorted({unit for _, _, units in every for unit in units}, key=repr)
-    n, index = min((len(one[2]) for one in every), default=0), {u: i for i, u in enumerate(names)}
+    n = min((len(one[2]) for one in every), default=0)
     if not all(sides):
         return Correlation(None, None, n, len(names))
 
     def gaps(counts: np.ndarray) -> np.ndarray:
-        one, other = (
-            _means(side, [np.array([index[unit] for unit in units]) for *_, units in side], counts)
-            for side in sides
-        )
+        one, other = (_means(side, names, counts) for side in sides)
         return np.asarray(one - other)
 
     units = len(names)
@@ -158,10 +152,10 @@ def means_of_units(values: Sequence[float] | np.ndarray, units: Sequence[Hashabl
     return np.array([numbers[places].mean() for places in mine.values()])
 
 
-def interval_of_mean(means: Sequence[float] | np.ndarray) -> Interval | None:
-    """Student's interval of the mean of independent numbers; None for fewer than four."""
+def interval_of_mean(means: Sequence[float] | np.ndarray, fewest: int = FEWEST) -> Interval | None:
+    """Student's interval of the mean of independent numbers; None for too few."""
     numbers = np.asarray(means, dtype=float)
-    if len(numbers) < FEWEST:
+    if len(numbers) < fewest:
         return None
     return _student(numbers.mean(), numbers.var(ddof=1) / len(numbers), len(numbers) - 1)
 
@@ -244,13 +238,14 @@ def _draw(units: int, resamples: int, width: int) -> Iterator[np.ndarray]:
 
 def _means(
     pairs: Sequence[tuple[np.ndarray, np.ndarray, Any]],
-    columns: Sequence[np.ndarray],
+    names: Sequence[Hashable],
     counts: np.ndarray,
 ) -> np.ndarray:
     """[samples, 2]: ρ and r, averaged over the pairs; NaN where one of them is not defined."""
+    index = {name: place for place, name in enumerate(names)}
     both = []
-    for (one, other, _), places in zip(pairs, columns, strict=True):
-        weights = counts[:, places]
+    for one, other, units in pairs:
+        weights = counts[:, [index[unit] for unit in units]]
         ranks = _ranks(one, weights), _ranks(other, weights)
         both.append((_weighted(*ranks, weights), _weighted(one, other, weights)))
     return np.asarray(np.mean(both, axis=0).T)
@@ -306,34 +301,18 @@ def _rho(one: Sequence[float | None], other: Sequence[float | None]) -> float | 
     return correlate(profiles[0], profiles[1], resamples=0).spearman if known else None
 
 
-@cache
 def more_than_chance(n: int) -> float:
     """The lowest ρ that two unrelated orders of n values reach less than once in twenty.
 
     Two-sided, so that |ρ| is compared: .886 for 6 values, .587 for 12. Infinite for fewer than 5,
     as one of the few orders there are comes up too often.
     """
-    tail = (1 - COVERED) / 2
-    if n > COUNTABLE:
-        t = float(stdtrit(n - 2, 1 - tail))
+    if n > max(MOST_SQUARES):
+        t = float(stdtrit(n - 2, (1 + COVERED) / 2))
         return t / math.sqrt(n - 2 + t**2)
-    # ρ follows from Σ rank · other rank, whose distribution over all n! orders is counted for one
-    # place after the other: `ways[set]` are the sums when the ranks of a set have been given away.
-    size = n * (n + 1) * (2 * n + 1) // 6 + 1
-    ways = np.zeros((1 << n, size))
-    ways[0, 0] = 1
-    for given in range(1 << n):
-        place = given.bit_count() + 1
-        for rank in range(1, n + 1):
-            if not given >> (rank - 1) & 1:
-                step = place * rank
-                ways[given | 1 << (rank - 1), step:] += ways[given, : size - step]
-    reached = np.cumsum(ways[-1][::-1])[::-1] / math.factorial(n)  # share of orders, sum or more
-    enough = np.flatnonzero((ways[-1] > 0) & (reached < tail))
-    if not len(enough):
+    if n not in MOST_SQUARES:
         return math.inf
-    squares = 2 * (size - 1 - int(enough[0]))
-    return 1 - 6 * squares / (n * (n**2 - 1))
+    return 1 - 6 * MOST_SQUARES[n] / (n * (n**2 - 1))
 
 
 def profiles_agree(rho: float | None, layers: int) -> bool:

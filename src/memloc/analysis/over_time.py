@@ -29,21 +29,12 @@ MOVED = 0.05
 
 @dataclass(frozen=True)
 class Examined:
-    """What was found at one epoch of one seed.
-
-    Attributes:
-        seed: Model seed.
-        epoch: From 1.
-        accuracy: Of θ_M after it, by split (noisy, clean, validation).
-        layers: Weights of all techniques, as their results have them.
-        windows: Errors of windows that are swapped.
-        centroids: Positions between the classes.
-        events: Of the centroid analysis.
-    """
+    """What was found at one epoch of one seed, in the tables that results have."""
 
     seed: int
     epoch: int
     accuracy: Mapping[str, float]
+    """Of θ_M, by split (noisy, clean, validation)."""
     layers: pd.DataFrame | None = None
     windows: pd.DataFrame | None = None
     centroids: pd.DataFrame | None = None

@@ -12,10 +12,7 @@ ENOUGH_FITTED = 0.5
 def fitted_means(probes: pd.DataFrame, by: list[str], columns: list[str]) -> pd.DataFrame:
     """Means of some columns over the probes that fitted; NaN if fewer than half of them did.
 
-    Args:
-        probes: One row per probe, with a column `fitted`.
-        by: What the probes of a mean have in common.
-        columns: F1 of any kind.
+    The probes of a mean have the columns `by` in common.
     """
     known = probes[columns].where(probes["fitted"]).join(probes[by])
     enough = probes.groupby(by, sort=False)["fitted"].mean() >= ENOUGH_FITTED

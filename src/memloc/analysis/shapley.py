@@ -67,13 +67,7 @@ def sampled_shapley(
 ) -> ShapleyValues:
     """From random orders, until the standard error of every layer is small enough.
 
-    Args:
-        game: Gives values of sets; none is asked for twice.
-        n_layers: Number of players.
-        standard_error: Of the mean over observations.
-        most_orders: No more than this, whatever the error.
-        seed: Decides the orders.
-        report: Called with the finished fraction, as far as it can be known.
+    No set is asked for twice. The standard error is that of the mean over observations.
     """
     random = np.random.default_rng(seed)
     known: dict[bytes, np.ndarray] = {}

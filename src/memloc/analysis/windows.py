@@ -18,9 +18,8 @@ from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
-from memloc.analysis.correlation import COVERED, SEED, Interval, interval_of
+from memloc.analysis.correlation import SEED, Interval, interval_of, interval_of_mean
 from memloc.config import WindowSizes
 from memloc.errors import ConfigError
 
@@ -205,11 +204,8 @@ def lost(error: Any, accuracy: float) -> Any:
 def undone_matrix(windows: pd.DataFrame, memorised: float) -> np.ndarray:
     """What windows undo, as a share of what modifying all layers undoes; indexed like E.
 
-    It is E if θ_M gives every noisy label; NaN if modifying all layers undoes nothing.
-
-    Args:
-        windows: A table of one technique.
-        memorised: Share of the noisy labels that θ_M gives.
+    It is E if θ_M gives every noisy label, as its share `memorised` says; NaN if modifying all
+    layers undoes nothing.
     """
     full = full_error(windows)
     undone = lost(full, memorised)
@@ -290,43 +286,20 @@ def centre_range(windows: Sequence[Window]) -> Interval:
     """
     n_layers = max(window.last for window in windows)
     upside_down = [Window(n_layers + 1 - last, n_layers + 1 - first) for first, last in windows]
-    return _lowest_centre(tuple(windows)), n_layers + 1 - _lowest_centre(tuple(upside_down))
+    return _lowest_centre(windows), n_layers + 1 - _lowest_centre(upside_down)
 
 
-@cache
-def _lowest_centre(windows: tuple[Window, ...]) -> float:
-    """The smallest Σ a/Σ b over the windows that undo everything, where the others undo nothing.
+def _lowest_centre(windows: Sequence[Window]) -> float:
+    """The smallest M-CoG if some windows undo everything and the others nothing.
 
-    A centre c can be undercut if some set has Σ (a − c·b) < 0. By the assumption, a set is given by
-    the smallest last layer that it takes for each first layer, which can only rise from one first
-    layer to the next: the best one follows from one running minimum per first layer.
+    By the assumption, with a window goes every window around it. Of windows with the same first
+    layer a smaller one lies lower, so if one of them lowers the centre, all do. The best set
+    therefore has all windows that begin at some layer or below it.
     """
-    n_layers = max(window.last for window in windows)
-    above, below = np.zeros((2, n_layers, n_layers + 1))  # [first − 1, last − 1], and a last 0
-    first, last = np.array(windows).T - 1
-    above[first, last], below[first, last] = centre_terms(windows)
-    # From this last layer on; the last column stands for no window at all.
-    above, below = (np.cumsum(part[:, ::-1], axis=1)[:, ::-1] for part in (above, below))
-    centre = above[0, -2] / below[0, -2]  # the full window alone
-    while True:
-        gains = above - centre * below
-        gains[0, -1] = math.inf  # the full window is in every set
-        totals = np.zeros(n_layers + 1)
-        chosen = []  # for the first layers from the top down: the best end, if it is this or later
-        for of_first in gains[::-1]:
-            totals = totals + of_first
-            later = [int(end + totals[end:].argmin()) for end in range(n_layers + 1)]
-            chosen.append(later)
-            totals = totals[later]
-        ends, end = [], 0
-        for later in chosen[::-1]:
-            end = later[end]
-            ends.append(end)
-        rows = np.arange(n_layers)
-        better = float(above[rows, ends].sum() / below[rows, ends].sum())
-        if not better < centre - 1e-12:
-            return float(centre)
-        centre = better
+    above, below = centre_terms(windows)
+    first = np.array(windows)[:, 0]
+    sets = [first <= start for start in np.unique(first)]
+    return min(float(above[chosen].sum() / below[chosen].sum()) for chosen in sets)
 
 
 def centre_interval(
@@ -360,9 +333,4 @@ def centre_interval(
 
 def interval_over_seeds(values: Sequence[float]) -> Interval | None:
     """Student's interval of a mean over seeds; None for too few of them."""
-    if len(values) < FEWEST_SEEDS:
-        return None
-    outside = (1 - COVERED) / 2
-    margin = stdtrit(len(values) - 1, 1 - outside) * np.std(values, ddof=1) / math.sqrt(len(values))
-    mean = float(np.mean(values))
-    return float(mean - margin), float(mean + margin)
+    return interval_of_mean(values, FEWEST_SEEDS)

@@ -14,14 +14,7 @@ from rich.text import Text
 from memloc.cli import experiments
 from memloc.cli.options import option
 from memloc.cli.output import Json, make_console, print_json
-from memloc.config import (
-    DEFAULT_TECHNIQUES,
-    Model,
-    Setting,
-    Training,
-    settings_in,
-    write_value,
-)
+from memloc.config import DEFAULT_TECHNIQUES, Model, Setting, Training, settings_in, write_value
 from memloc.errors import MISSING
 
 models_app = typer.Typer(help="Models: which names are known, and what memloc sees in one.")

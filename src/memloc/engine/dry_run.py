@@ -131,11 +131,6 @@ def dry_run(sweep: Sweep, runs: Path, progress: Progress | None = None) -> dict[
     Prepared data, a look at each model and a measurement of its speed go to the store; nothing
     else is computed.
 
-    Args:
-        sweep: What to do.
-        runs: Folder for the store and the results.
-        progress: Is told what the user should know.
-
     Raises:
         MemlocError: If something that was asked for is not possible.
     """
@@ -234,12 +229,8 @@ class Estimator:
     """How long jobs will take, and how much disk.
 
     How many operations a second does is known from jobs of the same technique and model in the
-    store; failing that, from a few batches that are sent through the model here.
-
-    Args:
-        store: Has earlier jobs.
-        facts: On models, by fingerprint.
-        examples: In data sets, by key.
+    store; failing that, from a few batches that are sent through the model here. `facts` on models
+    are by fingerprint, numbers of `examples` by the key of the data.
     """
 
     def __init__(

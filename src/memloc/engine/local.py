@@ -41,11 +41,6 @@ work(sys.argv[2])
 def make_executor(config: Execution, store: Store, folder: Path) -> Executor:
     """The executor that was asked for; nothing starts yet.
 
-    Args:
-        config: Which one, and its settings.
-        store: Where results go.
-        folder: For its own files, such as logs of workers elsewhere.
-
     Raises:
         MemlocError: If it cannot be used here.
     """
@@ -75,7 +70,6 @@ class LocalExecutor(Executor):
     """Worker processes; they start when there is work.
 
     Args:
-        store: Where results go.
         workers: Processes with one thread each; 1 means to work in this process.
         share: Jobs that run at once, here and elsewhere, if several machines share the jobs.
     """

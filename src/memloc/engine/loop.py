@@ -54,13 +54,7 @@ class WorkerLost(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of jobs.
-
-    Attributes:
-        computed: How many were computed.
-        failed: Those that failed, and why.
-        left_out: Those that need the result of one that failed.
-    """
+    """What became of jobs: what was left out needs the result of one that failed."""
 
     computed: int = 0
     failed: dict[Artefact, Failure] = field(default_factory=dict)
@@ -81,11 +75,7 @@ class Outcome:
 
 
 class Executor(contextlib.AbstractContextManager["Executor"]):
-    """Computes jobs somewhere, for as long as the `with` block lasts.
-
-    Args:
-        store: Where results go.
-    """
+    """Computes jobs somewhere, for as long as the `with` block lasts; results go to the store."""
 
     slots = 1
     """Bundles that may be under way at once."""
@@ -125,13 +115,12 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
         """
         if again:
             forget_failures(self.store, jobs)
-        return _Loop(self, jobs, progress, first).run()
+        outcome = _Loop(self, jobs, progress, first).run()
+        self.finish()
+        return outcome
 
     def connect(self, jobs: Sequence[Job]) -> None:
         """Reach whoever computes, if that can fail; nothing is shown before.
-
-        Args:
-            jobs: All of the plan.
 
         Raises:
             ClusterError: If it does.
@@ -151,6 +140,9 @@ class Executor(contextlib.AbstractContextManager["Executor"]):
 
     def poll(self, progress: Progress) -> None:
         """Look after workers; called every second or so."""
+
+    def finish(self) -> None:
+        """Called when nothing is left to do."""
 
     @abstractmethod
     def stop(self) -> None:

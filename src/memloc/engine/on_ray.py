@@ -44,11 +44,9 @@ MOST_TASKS = 1000
 class RayExecutor(Executor):
     """Tasks of a Ray cluster.
 
-    Args:
-        store: Where results go, on a file system that all machines of the cluster share.
-        config: Which cluster, and what jobs occupy.
-        workers: At most so many tasks at once; None: as many as fit. A cluster on this machine gets
-            a core for each, by default all.
+    The store is on a file system that all machines of the cluster share. At most so many `workers`
+    are tasks at once; None: as many as fit. A cluster on this machine gets a core for each, by
+    default all.
 
     Raises:
         ClusterError: If Ray is not installed, or nobody listens at the address.

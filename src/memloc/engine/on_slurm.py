@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +25,12 @@ from types import FrameType
 from typing import Any
 
 from memloc.config import Slurm
-from memloc.engine.job import Artefact, Job, Tell, read_plan, write_plan
-from memloc.engine.loop import CannotGoOn, Executor, Outcome
+from memloc.engine.job import Job, Tell, read_plan, write_plan
+from memloc.engine.local import LocalExecutor
+from memloc.engine.loop import CannotGoOn, Executor
 from memloc.engine.progress import Progress
 from memloc.engine.store.store import Store
+from memloc.engine.views import LogLines
 from memloc.errors import ClusterError, MemlocError
 from memloc.text import counted
 
@@ -45,10 +47,8 @@ PATIENCE = 3.0
 class SlurmExecutor(Executor):
     """An array of workers; it is submitted when there is work.
 
-    Args:
-        store: Where results go, on a file system that all machines share.
-        config: What to ask Slurm for.
-        folder: For plans, logs of workers and what submitit leaves, on such a file system too.
+    The store is on a file system that all machines share, and so is the `folder` for plans, logs of
+    workers and what submitit leaves.
 
     Raises:
         ClusterError: If submitit or Slurm is not there.
@@ -66,19 +66,6 @@ class SlurmExecutor(Executor):
         self.array: list[Any] = []
         self.gone: list[Any] = []
         """Workers that Slurm did not know when it was last asked."""
-
-    def execute(
-        self,
-        jobs: Sequence[Job],
-        progress: Progress,
-        again: bool = True,
-        first: Collection[Artefact] = (),
-    ) -> Outcome:
-        """See `Executor`; workers end when nothing is left to do."""
-        outcome = super().execute(jobs, progress, again, first)
-        self._wait_for_workers()
-        self.stop()
-        return outcome
 
     def connect(self, jobs: Sequence[Job]) -> None:
         """Submit workers."""
@@ -117,6 +104,11 @@ class SlurmExecutor(Executor):
         self.gone = gone
         if lost:
             self._replace(lost, progress)
+
+    def finish(self) -> None:
+        """Workers end by themselves, or are cancelled soon."""
+        self._wait_for_workers()
+        self.stop()
 
     def stop(self) -> None:
         """Cancel the workers."""
@@ -205,10 +197,6 @@ class SlurmWorker:
 
     def __call__(self) -> int:
         """Work through the plan with the others; returns how many jobs this one computed."""
-        from memloc.engine.local import LocalExecutor
-        from memloc.engine.progress import Progress
-        from memloc.engine.views import LogLines
-
         signal.signal(signal.SIGTERM, _leave)  # cancelled: leave no locks behind
         if Path(self.plan).with_name(END).is_file():
             return 0

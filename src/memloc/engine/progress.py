@@ -60,12 +60,7 @@ def in_order(kinds: Iterable[str]) -> list[str]:
 
 
 def setup_of(kind: str, inputs: Mapping[str, Any]) -> Setup:
-    """Jobs of which one tells how long another takes: same technique, model and data.
-
-    Args:
-        kind: Of the job.
-        inputs: Of the job, as its result in the store has them too.
-    """
+    """Jobs of which one tells how long another takes: same technique, model and data."""
     what = next((str(inputs[name]) for name in NAMED if inputs.get(name)), "")
     model, needs = inputs.get("model"), inputs.get("needs", {})
     fingerprint = str(model.get("fingerprint", "")) if isinstance(model, dict) else ""
@@ -131,12 +126,7 @@ class View:
 
 
 class Progress:
-    """What became of jobs, as it goes on.
-
-    Args:
-        views: Are told everything; without any, nothing is shown.
-        now: A clock.
-    """
+    """What became of jobs, as it goes on; its views are told everything."""
 
     def __init__(self, *views: View, now: Callable[[], float] = time.monotonic) -> None:
         self.views, self.now = list(views), now
@@ -172,12 +162,7 @@ class Progress:
 
     @contextlib.contextmanager
     def showing(self, jobs: Iterable[Job], finished: Iterable[Job] = ()) -> Iterator[None]:
-        """Around all of the work, or a part of it.
-
-        Args:
-            jobs: What is to be done.
-            finished: What is in the store already; it counts as done.
-        """
+        """Around all of the work, or a part of it; what is finished already counts as done."""
         with self.lock:
             if not self.states:
                 self.began = self.now()

@@ -84,14 +84,10 @@ def _labels(cells: Sequence[SweepCell]) -> list[str]:
 
 @dataclass(frozen=True)
 class PlannedSweep:
-    """All experiments of a sweep.
-
-    Attributes:
-        runs: The runs, with what distinguishes each.
-        benchmark: The control benchmark.
-    """
+    """All experiments of a sweep."""
 
     runs: list[tuple[str, Experiment]]
+    """With what distinguishes each."""
     benchmark: Experiment | None
 
     @property
@@ -138,14 +134,8 @@ def run_sweep(
 ) -> dict[str, Any]:
     """Compute all that is not in the store, and finish every run.
 
-    Args:
-        sweep: What to do.
-        runs: Folder for the store and `sweeps/<name>`.
-        on_finished: Called with the findings of every experiment.
-        progress: Where to show how far it is.
-
     Returns:
-        A summary, also kept as `sweeps/<name>/summary.json`.
+        A summary, also kept as `sweeps/<name>/summary.json` in the folder of the runs.
 
     Raises:
         MemlocError: If something that was asked for is not possible; nothing is computed then.

@@ -87,14 +87,7 @@ class LogLines(View):
 
 
 class StatusFile(View):
-    """Keeps the counter in a small file, for `memloc status`.
-
-    Args:
-        path: Of the file.
-        name: Of the sweep or run.
-        what: `sweep`, `run`, …: the command that does it.
-        store: Where its results go.
-    """
+    """Keeps the counter in a small file, for `memloc status`; `what` is the command: `sweep`, …."""
 
     def __init__(self, path: Path, name: str, what: str, store: Store) -> None:
         self.path = path

@@ -121,12 +121,7 @@ def _sizes(
 ) -> Iterator[tuple[str, slice, Tensor]]:
     """Sums over the parameters of a module, some examples at a time: name, which, Σ |g − c|^power.
 
-    Args:
-        module: The module.
-        given: Its inputs [examples, tokens, width].
-        gradient: Gradients of its outputs, alike.
-        minus: c by parameter; those left out are 0.
-        power: 1 or 2.
+    Inputs and the gradients of outputs are [examples, tokens, width].
     """
     everyone = slice(0, len(given))
     if type(module) not in (nn.Linear, Conv1D):

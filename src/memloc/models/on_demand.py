@@ -56,9 +56,8 @@ class LayersOnDemand:
     stay in memory. The file has no name in its folder: it vanishes with the process, whatever ends
     it.
 
-    Args:
-        model: The model. It can no longer be trained or differentiated.
-        folder: Where the file goes; None takes the system's folder for temporary files.
+    The model can no longer be trained or differentiated. Without a folder, the file is in that of
+    the system for temporary files.
 
     Raises:
         StoreError: If there is no room for the file.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,7 @@ from transformers import PreTrainedConfig
 
 from memloc.data.encode import Encoded
 from memloc.errors import ModelError
-from memloc.models.blocks import attention_parameters
-
-if TYPE_CHECKING:
-    from memloc.models.blocks import BlockModel, ParameterGroups
+from memloc.models.blocks import BlockModel, ParameterGroups, attention_parameters, token_table
 
 ROW_LENGTHS = (7, 5)
 DOES_NOT_RUN = (RuntimeError, TypeError, ValueError, IndexError, AttributeError)
@@ -71,12 +68,7 @@ def examine(model: BlockModel, data: Sequence[Encoded] = ()) -> None:
 
 
 class Snapshot:
-    """What a model is beside its weights: its modules, their attributes, and its config.
-
-    Args:
-        model: The model.
-        buffers: Whether the values of buffers belong to it.
-    """
+    """What a model is beside its weights: modules, attributes, config, perhaps buffers."""
 
     def __init__(self, model: nn.Module, *, buffers: bool = False) -> None:
         self.owners = [*model.named_modules(), *_configs(model)]
@@ -385,8 +377,6 @@ def _equal_but_for_rounding(found: Tensor, logits: Tensor) -> bool:
 
 
 def _group(model: BlockModel, early: set[int]) -> ParameterGroups:
-    from memloc.models.blocks import ParameterGroups, token_table
-
     base: Any = getattr(model.model, "base_model", model.model)
     whole: Any = model.model
     in_base = set(map(id, base.parameters()))

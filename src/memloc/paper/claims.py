@@ -17,13 +17,7 @@ from typing import Any, Literal
 from memloc.analysis.correlation import FEWEST
 from memloc.data.builtin import packaged
 from memloc.paper import measures
-from memloc.paper.measures import (
-    FEWEST_NOISY,
-    HALF,
-    CannotMeasure,
-    Evidence,
-    Measured,
-)
+from memloc.paper.measures import FEWEST_NOISY, HALF, CannotMeasure, Evidence, Measured
 
 Verdict = Literal["holds", "does not hold", "not enough data"]
 VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "not enough data")

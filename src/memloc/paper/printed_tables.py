@@ -184,15 +184,7 @@ def draw_gradient_choices(data: FigureData) -> PrintedTable:
 def print_table(
     name: str, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, words: int = 1
 ) -> PrintedTable:
-    r"""A table in both languages.
-
-    Args:
-        name: For `\label`.
-        header: Names of the columns.
-        rows: Cells as text.
-        caption: What the table shows.
-        words: So many columns come first and are aligned at the left, the others at the right.
-    """
+    """A table in both languages; so many columns of words come first, aligned at the left."""
     cells = [[latex_text(cell) for cell in row] for row in rows]
     latex = pd.DataFrame(cells, columns=list(map(latex_text, header))).to_latex(
         index=False,

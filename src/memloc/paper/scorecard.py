@@ -14,7 +14,7 @@ from rich.text import Text
 from memloc.analysis.correlation import COVERED
 from memloc.paper.claims import Finding, Format, check_claims, count_verdicts
 from memloc.paper.measures import gather
-from memloc.report.many_runs import show_cautions, show_notes
+from memloc.report.many_runs import show_cautions, show_title
 from memloc.results.grid import Grid, grid_data, grid_title
 
 STYLES = {"holds": "bold green", "does not hold": "bold red", "not enough data": "dim"}
@@ -66,9 +66,7 @@ def page_claims(grid: Grid) -> tuple[str, list[dict[str, Any]]]:
 
 def show_scorecard(grid: Grid, findings: Sequence[Finding], console: Console) -> None:
     """Print the scorecard."""
-    console.print()
-    console.print(Text.assemble(("memloc claims", "bold"), f"  {grid_title(grid)}"))
-    show_notes(grid.notes, console)
+    show_title("claims", grid_title(grid), grid.notes, console)
     console.print()
     console.print(_row(*WIDTHS, style="dim"))
     for section, members in groupby(findings, key=lambda finding: finding.claim.section):

@@ -103,11 +103,8 @@ def load_paper(row: PaperTask, data_dir: Path | None = None) -> Task:
     """Load a task of the paper, its labels as they were published.
 
     Of the evaluation data (`validation`, or `test` if there is none) a random half is kept, as in
-    the paper, which tests on the other half.
-
-    Args:
-        row: Which task.
-        data_dir: A folder with ``<task>/{train,validation,test}.jsonl``; without it, the hub.
+    the paper, which tests on the other half. The data are from the hub, or from a folder with
+    ``<task>/{train,validation,test}.jsonl``.
 
     Raises:
         DataError: If the data cannot be found or are not what they should be.

@@ -30,7 +30,8 @@ CAUTIONS = 5
 """So many are printed."""
 
 
-def _show_title(command: str, title: str, notes: Sequence[str], console: Console) -> None:
+def show_title(command: str, title: str, notes: Sequence[str], console: Console) -> None:
+    """The heading of a command, and what a reader must know about the choice of runs."""
     console.print()
     console.print(Text.assemble((f"memloc {command}", "bold"), f"  {title}"))
     show_notes(notes, console)
@@ -56,7 +57,7 @@ def show_cautions(grid: Grid, console: Console) -> None:
 
 def show_agreement(grid: Grid, table: pd.DataFrame, console: Console) -> None:
     """Print all correlations."""
-    _show_title("agreement", grid_title(grid), grid.notes, console)
+    show_title("agreement", grid_title(grid), grid.notes, console)
     words = (
         "Spearman's ρ with a 95% interval from resamples of tasks, and Pearson's r. Fewer than "
         f"{FEWEST} points have no correlation (-). Models are compared technique by technique; "
@@ -137,7 +138,7 @@ def show_figure_list(entries: Sequence[FigureEntry], console: Console) -> None:
 def show_written(data: FigureData, done: Sequence[Written], out: Path, console: Console) -> None:
     """Which files there are now, and which figures could not be drawn."""
     title = "control experiments" if data.grid is None else grid_title(data.grid)
-    _show_title("figures", title, () if data.grid is None else data.grid.notes, console)
+    show_title("figures", title, () if data.grid is None else data.grid.notes, console)
     count = sum(len(one.files) for one in done)
     written = {one.entry.name: ", ".join(one.files) for one in done if one.files}
     skipped = {one.entry.name: one.reason for one in done if not one.files}

@@ -381,11 +381,6 @@ def command_of(settings: Mapping[str, Any], trained: bool, folder: Path | None =
     """`memloc run ...` or `memloc localise ...`, with every setting that is not a default.
 
     Task, model and seeds of a run are always named.
-
-    Args:
-        settings: Of a result, as in its settings.json.
-        trained: Whether memloc trained the models.
-        folder: Where the result is.
     """
     if settings.get("in_memory"):
         return "memloc.localise(…)  # in Python, with models in memory"

@@ -76,11 +76,8 @@ class LiveTable(View):
 def picture(status: dict[str, Any], console: Console) -> RenderableType:
     """A bar for the whole, one row per kind of jobs, and the running jobs.
 
-    Never wider than the terminal, nor much of its height.
-
-    Args:
-        status: From `Progress.snapshot`, perhaps by way of the file for `memloc status`.
-        console: Where it is shown.
+    Never wider than the terminal, nor much of its height. The status is from `Progress.snapshot`,
+    perhaps by way of the file for `memloc status`.
     """
     total = status["total"]
     bar = Table.grid(padding=(0, 1), expand=False)

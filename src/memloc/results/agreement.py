@@ -15,13 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from memloc.analysis.correlation import (
-    RESAMPLES,
-    Correlation,
-    Interval,
-    Points,
-    mean_correlation,
-)
+from memloc.analysis.correlation import RESAMPLES, Correlation, Interval, Points, mean_correlation
 from memloc.config import DEFAULT_TECHNIQUES
 from memloc.results.folders import ResultsError
 from memloc.results.grid import VALIDATION_SCORES, Grid, relative_depth

@@ -361,10 +361,7 @@ def _over_seeds(table: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def read_grid(folder: Path, number: int | None = None, mean_profile: bool = False) -> Grid:
     """Find the runs in a folder that may be compared; their tables are read when they are needed.
 
-    Args:
-        folder: One run, or a folder of runs.
-        number: Which group of comparable runs; by default the largest.
-        mean_profile: How M-CoG is taken over seeds; see `Grid`.
+    By default it is the largest group of comparable runs, otherwise that of a number from 1.
 
     Raises:
         ResultsError: If there is no finished run or no such group, or a file is damaged.

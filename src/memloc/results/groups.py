@@ -8,13 +8,13 @@ the settings of a technique that it does not have, contradicts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
 from typing import Any
 
-from memloc.config import PARTS
+from memloc.config import PARTS, leaves
 from memloc.results.folders import RunFolder
 from memloc.techniques import classes
 
@@ -42,16 +42,11 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that may be compared, one per task and model.
-
-    Attributes:
-        runs: By task and model.
-        left_out: Further runs of the same task and model.
-        settings: What they share.
-    """
+    """Runs that may be compared, one per task and model, and what they share."""
 
     runs: dict[Name, RunFolder]
     left_out: tuple[RunFolder, ...]
+    """Further runs of the same task and model."""
     settings: Settings
 
     @property
@@ -131,7 +126,7 @@ def compared_settings(run: RunFolder, model: str) -> Settings:
     """The settings of a run that decide with which others it may be compared."""
     found: Settings = {}
     for section in (*COMMON, *OF_MODEL):
-        for key, value in flat(section, run.settings.get(section) or {}).items():
+        for key, value in leaves(run.settings.get(section) or {}, section):
             if key not in FREE | _settings("without_effect"):
                 shared = section in COMMON and key not in _settings("of_model")
                 found[key if shared else f"{key} for {model}"] = value
@@ -145,7 +140,7 @@ def other_differences(runs: Iterable[RunFolder]) -> list[str]:
     for run in runs:
         for section, values in run.settings.items():
             if section not in known and isinstance(values, dict):
-                for key, value in flat(section, values).items():
+                for key, value in leaves(values, section):
                     seen.setdefault(key, set()).add(repr(value))
     return sorted(key for key, values in seen.items() if len(values) > 1)
 
@@ -158,15 +153,6 @@ def _settings(kind: str) -> set[str]:
         for technique in classes().values()
         for key in getattr(technique, kind)
     }
-
-
-def flat(prefix: str, values: Mapping[str, Any]) -> Settings:
-    """Nested settings by dotted name."""
-    found: Settings = {}
-    for name, value in values.items():
-        key = f"{prefix}.{name}"
-        found |= flat(key, value) if isinstance(value, dict) else {key: value}
-    return found
 
 
 def _newest(runs: Iterable[RunFolder]) -> float:

@@ -264,12 +264,6 @@ def check_possible(
 ) -> None:
     """Complain, before any work, if models or examples do not allow what was asked for.
 
-    Args:
-        techniques: Those that were chosen.
-        there: Models and examples.
-        unit: What of a layer the techniques are to change.
-        unit_problem: Why the layers of the model have no parts (`BlockModel.unit_problem`).
-
     Raises:
         NotPossible: Naming the first technique that is not possible, or the unit.
     """

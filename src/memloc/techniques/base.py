@@ -275,12 +275,7 @@ class Technique:
         return found
 
     def suited_to(self, model: str, training: Training) -> Self:
-        """The same, with the settings that were left open as a model needs them.
-
-        Args:
-            model: Its name.
-            training: How it is fine-tuned.
-        """
+        """The same, with the settings that were left open as a model of that name needs them."""
         return self
 
     @property

@@ -24,13 +24,7 @@ from pydantic import Field
 
 from memloc.config import MOST_EPOCHS, Settings
 from memloc.tables import EVENTS, LAYER, STATE, TECHNIQUE, Column, Table, number, numbers
-from memloc.techniques.base import (
-    Context,
-    Explanation,
-    Report,
-    Tables,
-    Technique,
-)
+from memloc.techniques.base import Context, Explanation, Report, Tables, Technique
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,14 +19,7 @@ from pydantic import Field
 
 from memloc.config import Settings
 from memloc.tables import EXAMPLE, LAYER, TECHNIQUE, Column, Table
-from memloc.techniques.base import (
-    Context,
-    LayerCurves,
-    Report,
-    Tables,
-    Technique,
-    tidy,
-)
+from memloc.techniques.base import Context, LayerCurves, Report, Tables, Technique, tidy
 
 if TYPE_CHECKING:
     import numpy as np

@@ -100,10 +100,6 @@ def find_garbage(runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
     Rubbish goes in any case. Artefacts that no result refers to go only if somebody asks for it: an
     interrupted run is not a result yet, and may go on tomorrow.
 
-    Args:
-        runs: The results, the sweeps, and the store to look through.
-        unreferenced: Whether to look for artefacts that no result and no sweep refers to, too.
-
     Raises:
         StoreError: If artefacts of no result are wanted, but somebody is computing, or it is not
             known what a result or a sweep needs.
@@ -111,20 +107,17 @@ def find_garbage(runs: Path, unreferenced: bool) -> dict[str, list[Path]]:
     store, found = Store(runs / "store"), inventory(runs)
     job, damaged, state = found["key"].str[:32], found["damaged"], found["kind"] == RESUME
     finished = state & ~damaged & job.isin(found["key"][~state])
-    busy = bool(store.locks.holders())
-    before = time.time() - YOUNG
-    caches = [path for path in store.root.glob(".cache/*") if path.stat().st_mtime < before]
     garbage = {
         "drafts of processes that are gone": store.dead_drafts(OLD_DRAFT),
         "artefacts set aside as damaged": list(found["path"][damaged]),
         "states of finished trainings": list(found["path"][finished]),
-        "forgotten caches": [] if busy else caches,
     }
     if unreferenced:
-        if busy:
+        if store.locks.holders():
             raise StoreError("somebody is computing (there are locks in the store); wait for that")
         needed = found["kind"].isin(SHARED) | job.isin(key for _, key in referenced(runs))
-        others = (found["written"] < before) & ~damaged & ~finished & ~needed
+        old = found["written"] < time.time() - YOUNG
+        others = old & ~damaged & ~finished & ~needed
         garbage["artefacts that no result refers to"] = list(found["path"][others])
     return garbage
 
@@ -171,11 +164,8 @@ def export_results(
 ) -> dict[str, int]:
     """Pack results with all artefacts they refer to into a `.tar.gz` file.
 
-    Args:
-        folders: The results.
-        runs: Where the store is, unless a result has its own (as those of `memloc localise` do).
-        file: Where to write.
-        without_weights: Leave out trained weights and states of layers, which are large.
+    The store is in `runs`, unless a result has its own (as those of `memloc localise` do). Trained
+    weights and states of layers are large, and may be left out.
 
     Returns:
         Bytes, and numbers of results, artefacts, and artefacts left out.
@@ -232,10 +222,6 @@ def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def import_archive(archive: Path, runs: Path) -> dict[str, Any]:
     """Check an archive and bring what it holds into a folder of results and its store.
-
-    Args:
-        archive: From `export_results`.
-        runs: Folder for the results; the store is in it.
 
     Returns:
         `results` that are new, `kept_results` that were there already, numbers of new `artefacts`,

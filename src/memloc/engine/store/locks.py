@@ -24,12 +24,7 @@ LEASE = 60.0
 
 
 class Locks:
-    """The locks of one store.
-
-    Args:
-        root: Folder of the store.
-        lease: Seconds without a sign of life after which a lock has ended.
-    """
+    """The locks of the store in a folder."""
 
     def __init__(self, root: Path, lease: float = LEASE) -> None:
         self.folder, self.lease = root / FOLDER, lease

@@ -311,8 +311,7 @@ class Store:
     def dead_drafts(self, give_up_after: float = math.inf) -> list[Path]:
         """Drafts whose writing process is gone (killed, or the machine went down).
 
-        Args:
-            give_up_after: Seconds after which a draft of another machine counts as dead.
+        Those of another machine count as dead after so many seconds.
         """
         dead = []
         for path in (self.root / TEMPORARY).glob("*@*@*"):

@@ -32,9 +32,7 @@ def preset_text(name: str) -> str:
 def read_experiment(name: str, data_dir: Path | None = None) -> Sweep:
     """An experiment by the name of a preset, or from a file.
 
-    Args:
-        name: Of either.
-        data_dir: Folder with local copies of the paper's tasks, whatever the file says.
+    Local copies of the paper's tasks are in `data_dir`, if given, whatever the file says.
 
     Raises:
         ConfigError: If there is none, or it makes no sense.

@@ -190,10 +190,7 @@ def diagonal(panel: Axes, low: float, high: float) -> None:
 def draw_cells(panel: Axes, values: np.ndarray, first: float) -> Any:
     """Values between 0 and 1 as colours, [rows, columns]; grey where there is none.
 
-    Args:
-        panel: Where to draw.
-        values: Numbers; the cell of the first one is centred at `first` across and at 1 up.
-        first: See `values`.
+    The cell of the first one is centred at `first` across and at 1 up.
     """
     panel.set_facecolor("#EEEEEE")
     across = np.arange(values.shape[1] + 1) + first - 0.5

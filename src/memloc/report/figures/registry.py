@@ -8,11 +8,12 @@ A module brings a figure with the decorator `figure`. Packages make such modules
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,13 +31,8 @@ from memloc.tables import ACCURACY
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-GROUP = "memloc.figures"
-OWN_FIGURES = (
-    EntryPoint("results", "memloc.report.figures.results", GROUP),
-    EntryPoint("paper", "memloc.paper.figures", GROUP),
-    EntryPoint("tables", "memloc.paper.printed_tables", GROUP),
-)
-"""Those that come with memloc, also where no metadata of it are installed."""
+MODULES = ("memloc.report.figures.results", "memloc.paper.figures", "memloc.paper.printed_tables")
+"""What brings figures, by name: those of the paper are in a room above this one."""
 
 
 class CannotDraw(Exception):
@@ -78,13 +74,7 @@ class PrintedTable:
 
 @dataclass(frozen=True)
 class FigureData:
-    """Results of which figures are made.
-
-    Attributes:
-        folder: Where they were found.
-        grid: The runs that are compared; None if there are only control experiments.
-        control: Tables of `memloc control`, by name; empty if there are none.
-    """
+    """Results of which figures are made: runs that are compared, and tables of `memloc control`."""
 
     folder: Path
     grid: Grid | None
@@ -179,11 +169,6 @@ def read_figure_data(
 ) -> FigureData:
     """Read what is needed to draw; tables of single examples are read when they are drawn.
 
-    Args:
-        folder: Results of `memloc run` and `memloc control`.
-        group: Which group of comparable runs; by default the largest.
-        mean_profile: How M-CoG is taken over seeds; see `Grid`.
-
     Raises:
         ResultsError: If there are no results, a file is damaged or was written by a newer memloc.
     """
@@ -243,23 +228,11 @@ def figure(name: str, shows: str, needs: str, numbers: tuple[int, ...] = ()) -> 
 
 
 def figures() -> tuple[FigureEntry, ...]:
-    """All of them: those of the paper by number, then others, then tables.
-
-    Raises:
-        MemlocError: If the figures of a package cannot be had.
-    """
+    """All of them: those of the paper by number, then others, then tables."""
     from memloc.report.figures.results import draw_declared
 
-    for point in (*OWN_FIGURES, *entry_points(group=GROUP)):
-        try:
-            point.load()
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] == "matplotlib":
-                raise
-            raise MemlocError(
-                f"the figures {point.name!r} of {point.value} need {error.name}"
-            ) from None
-
+    for module in (*MODULES, *(point.module for point in entry_points(group="memloc.figures"))):
+        importlib.import_module(module)
     for technique in techniques.names():
         known = techniques.installed(technique)
         if known is not None and known.figure is not None:
@@ -293,13 +266,7 @@ def choose_figures(names: Sequence[str] | None) -> tuple[FigureEntry, ...]:
 
 @dataclass(frozen=True)
 class Written:
-    """What became of one figure.
-
-    Attributes:
-        entry: Which figure.
-        files: Written, without their folder.
-        reason: Why it was skipped; empty if it was not.
-    """
+    """What became of one figure: its files, without their folder, or why it was skipped."""
 
     entry: FigureEntry
     files: tuple[str, ...]
