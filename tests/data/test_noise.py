@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memloc.data.noise import allocate, binarise, known_noise, limit, perturb
+from memloc.data.noise import (
+    allocate,
+    binarise,
+    known_noise,
+    limit,
+    perturb,
+    suspected,
+    trusted,
+)
 from memloc.data.task import Task
 from memloc.errors import DataError
 
@@ -189,3 +197,25 @@ def test_binarising_known_noise_goes_by_the_original_labels():
     assert small.labels == ("c1", "c2")
     assert set(small.train.label) == {0, 1}
     assert len(small.train) == 8  # those whose flipped label, c0, is gone are gone too
+
+
+def test_a_limit_keeps_the_share_of_suspects() -> None:
+    train = pd.DataFrame(
+        {
+            "example": range(100),
+            "text": "x",
+            "label": np.repeat([0, 1], 50),
+            "noisy": np.arange(100) % 5 == 0,
+        }
+    )
+    task = suspected(Task("t", "own", ("a", "b"), train, train.iloc[:0]))
+    assert task.noise == "suspected"
+    assert limit(task, 50, seed=1).train["noisy"].sum() == 10
+
+
+def test_labels_that_are_trusted_are_neither_flipped_nor_suspected() -> None:
+    train = pd.DataFrame({"example": [0, 1], "label": [0, 1], "original_label": [1, 1]})
+    task = trusted(Task("t", "own", ("a", "b"), train, train.iloc[:0]))
+    assert not task.train["noisy"].any()
+    assert "original_label" not in task.train
+    assert task.train["label"].tolist() == [0, 1]

@@ -215,6 +215,9 @@ BAD = {
     "my.yaml: overrides[0].data.task: it cannot be set here": (
         SMALL + "overrides: [{models: bert, data: {task: rte}}]"
     ),
+    "data.suspects 'auto' is not possible: a sweep does not look for suspects; audit": (
+        SMALL + "data: {suspects: auto}"
+    ),
     "my.yaml: control.tasks: nothing is named": SMALL + "control: {layers: [first]}",
 }
 

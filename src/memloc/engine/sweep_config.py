@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator, Field
 
-from memloc.config import ControlRun, Data, Execution, Run, Settings, leaves, merge
+from memloc.config import AUTO, ControlRun, Data, Execution, Run, Settings, leaves, merge
 from memloc.data.load import is_downloaded, named_tasks
 from memloc.engine.complete import (
     as_mapping,
@@ -217,6 +217,13 @@ def _cells(
             settings = merge(_settings(grid), {"model": model, "data": task})
             settings = _overridden(settings, overrides, paths, model["name"], task["task"])
             config = complete_run(settings, strict=False)
+            if config.data.suspects == AUTO:
+                raise ConfigError(
+                    "a sweep does not look for suspects",
+                    setting="data.suspects",
+                    value=AUTO,
+                    remedy="audit the labels first, then name the column that marks suspects",
+                )
             config = config.model_copy(update={"data": paths.of_cell(config.data)})
             cell = SweepCell(model["name"], task["task"], config)
             found.setdefault(config.model_dump_json(), cell)
