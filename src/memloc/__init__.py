@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
+    from memloc.api.callback import MemlocCallback
     from memloc.api.functions import fine_tune, localise, perturb, prepare, run
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
@@ -32,6 +33,7 @@ __all__ = [
     "Context",
     "Data",
     "Generalisation",
+    "MemlocCallback",
     "MemlocError",
     "Model",
     "Result",
@@ -47,6 +49,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "memloc.api.callback": ["MemlocCallback"],
     "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
