@@ -21,6 +21,7 @@ from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
     from memloc.api.audit import audit
+    from memloc.api.callback import MemlocCallback
     from memloc.api.functions import fine_tune, localise, perturb, prepare, run
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
@@ -34,6 +35,7 @@ __all__ = [
     "Context",
     "Data",
     "Generalisation",
+    "MemlocCallback",
     "MemlocError",
     "Model",
     "Result",
@@ -51,6 +53,7 @@ __all__ = [
 
 _MODULES = {
     "memloc.api.audit": ["audit"],
+    "memloc.api.callback": ["MemlocCallback"],
     "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
