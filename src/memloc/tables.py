@@ -348,6 +348,25 @@ ATTEMPTS = Table(
     },
     of=("control",),
 )
+LEARNED = {
+    "learned": Column("Int64", "the epoch from which on the model gives the label"),
+    "forgotten": Column("int64", "how often the model stopped giving it"),
+    "margin": Column("float64", "mean logit of the label minus the largest other (AUM)"),
+    "cumulative_loss": Column("float64", "sum of the losses after all epochs"),
+    "confidence": Column("float64", "mean probability of the label over the epochs"),
+    "variability": Column("float64", "standard deviation of that probability"),
+}
+"""Training dynamics, see `memloc.analysis.dynamics`."""
+DYNAMICS = Table(
+    "dynamics",
+    "how every label was learned by θ_M",
+    {
+        "example": EXAMPLE,
+        "noisy": Column("bool", "whether the label was flipped, is wrong or is suspected"),
+        **LEARNED,
+    },
+    of=("run",),
+)
 LABELS = Table(
     "labels",
     "every label, and how much speaks against it",
@@ -371,17 +390,13 @@ LABELS = Table(
         "self_confidence": Column(
             "float64", "probability of the label by models that did not see it", optional=True
         ),
-        "learned": Column("Int64", "the epoch from which on the model gives the label"),
-        "forgotten": Column("int64", "how often the model stopped giving it"),
-        "margin": Column("float64", "mean logit of the label minus the largest other (AUM)"),
-        "cumulative_loss": Column("float64", "sum of the losses after all epochs"),
-        "confidence": Column("float64", "mean probability of the label over the epochs"),
-        "variability": Column("float64", "standard deviation of that probability"),
+        **LEARNED,
     },
     of=("audit",),
 )
 SHARED = (
-    *(LAYERS, WINDOWS, PREDICTIONS, EXAMPLES, EVENTS, HISTORY, COSTS, MEMORISATION_MAP),
+    *(LAYERS, WINDOWS, PREDICTIONS, EXAMPLES, EVENTS, HISTORY, DYNAMICS, COSTS),
+    MEMORISATION_MAP,
     *(CHECKPOINTS, CHECKPOINT_LAYERS, CHECKPOINT_WINDOWS),
     *(ACCURACY, TRAININGS, ATTEMPTS, LABELS),
 )

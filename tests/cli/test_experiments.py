@@ -50,7 +50,7 @@ def test_run_shows_a_summary_of_80_columns_and_keeps_the_tables(
     assert re.search(r"Nothing to compute: all \d+ jobs were in the store already.", out)
     tables = {path.stem: pd.read_parquet(path) for path in finished.run.glob("*.parquet")}
     assert set(tables) == {
-        *("windows", "layers", "predictions", "examples", "history", "costs"),
+        *("windows", "layers", "predictions", "examples", "history", "dynamics", "costs"),
         *("retraining", "gradients", "probes"),
         *("centroids", "trajectories", "events", "crossings", "pairs", "class_probes"),
     }

@@ -10,6 +10,7 @@ import pandas as pd
 
 from memloc import tables
 from memloc.analysis.control import accuracy_table
+from memloc.analysis.dynamics import dynamics
 from memloc.analysis.generalisation import (
     Splits,
     detection,
@@ -123,6 +124,9 @@ def collect(
                 if task is not None and "noisy" not in {*history["split"]}:
                     history = _by_noise(history, artefact, task)
                 parts.add("history", history, **front, state=name)
+                kept = f"{DYNAMICS}.safetensors" in artefact.manifest["files"]
+                if name == "memorised" and task is not None and kept:
+                    parts.add("dynamics", _dynamics(artefact, task), **front)
                 if control:
                     parts.add("trainings", pd.DataFrame([outcome]), **front, state=name)
                     parts.add("attempts", artefact.table("attempts.parquet"), **front, state=name)
@@ -157,6 +161,13 @@ def collect(
     table = pd.concat([task.train[known], memorisation_map(splits)], axis=1)
     found["memorisation_map"] = tables.MEMORISATION_MAP.frame(table)
     return found, summarise_splits(splits, found["memorisation_map"])
+
+
+def _dynamics(artefact: Any, task: Task) -> pd.DataFrame:
+    """How a model learned the labels of a task."""
+    logits = artefact.arrays(f"{DYNAMICS}.safetensors")["logits"]
+    found = dynamics(logits, task.train["label"].to_numpy())
+    return pd.concat([task.train[["example", "noisy"]], found], axis=1)
 
 
 def _by_noise(history: pd.DataFrame, artefact: Any, task: Task) -> pd.DataFrame:

@@ -346,28 +346,68 @@ def way_legend(events: bool) -> list[Line2D]:
 def draw_memorisation_map(data: FigureData) -> list[Picture]:
     """What each example owes to being in the training data: a dot per example."""
     table = data.table("memorisation_map", "no run has generalisation scores")
-    looks = {False: (GREY, 2.5, 0.35, "clean examples"), True: (LINE, 4, 0.6, "noisy examples")}
-
-    def draw(panel: Axes, rows: pd.DataFrame) -> None:
-        for noisy, (colour, size, opacity, _) in looks.items():
-            group = rows[rows["noisy"] == noisy]
-            across, up = group["generalisation_score"], group["training_memorisation"]
-            style: dict[str, Any] = {"color": colour, "alpha": opacity, "linewidth": 0}
-            panel.scatter(across, up, s=size, rasterized=len(rows) > MANY, **style)
-        diagonal(panel, -0.03, 1.03)
-        panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
-        panel.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
-
-    entries = [
-        Line2D([], [], color=colour, marker="o", linestyle="", markersize=3, label=words)
-        for colour, _, _, words in looks.values()
-    ]
     caption = (
         "Memorisation map of {model}: mean probability of an example's label in models that saw it "
         "(up) and in models that did not (right). The height above the diagonal is its "
         "counterfactual memorisation."
     )
-    labels = ("p(label), held out", "p(label), trained on")
+    places = {
+        "generalisation_score": "p(label), held out",
+        "training_memorisation": "p(label), trained on",
+    }
+    return _dots(data, table, places, caption, lambda panel: diagonal(panel, -0.03, 1.03))
+
+
+@figure("data-map", "how each label was learned", "memloc run")
+def draw_data_map(data: FigureData) -> list[Picture]:
+    """Training dynamics: a dot per example."""
+    table = data.table("dynamics", "no run has kept how labels were learned")
+    caption = (
+        "Data map of {model}: mean probability of an example's label over the epochs (up), and its "
+        "standard deviation (right). Labels at the bottom were learned late. All seeds are shown."
+    )
+    places = {"variability": "variability", "confidence": "confidence"}
+
+    def half_as_wide(panel: Axes) -> None:
+        panel.set_xticks([0, 0.25, 0.5], ["0", ".25", ".5"])
+        panel.set_xlim(-0.02, 0.52)
+
+    return _dots(data, table, places, caption, half_as_wide)
+
+
+def _dots(
+    data: FigureData,
+    table: pd.DataFrame,
+    places: Mapping[str, str],
+    caption: str,
+    finish: Callable[[Axes], object],
+) -> list[Picture]:
+    """A dot per example, noisy ones in colour.
+
+    Args:
+        data: The results.
+        table: What to draw.
+        places: The columns across and up, with what they are called.
+        caption: Of the figures.
+        finish: Called with every panel.
+    """
+    across, up = places
+    looks = {False: (GREY, 2.5, 0.35, "clean examples"), True: (LINE, 4, 0.6, "noisy examples")}
+
+    def draw(panel: Axes, rows: pd.DataFrame) -> None:
+        for noisy, (colour, size, opacity, _) in looks.items():
+            group = rows[rows["noisy"] == noisy]
+            style: dict[str, Any] = {"color": colour, "alpha": opacity, "linewidth": 0}
+            panel.scatter(group[across], group[up], s=size, rasterized=len(rows) > MANY, **style)
+        panel.set_xticks([0, 0.5, 1], ["0", ".5", "1"])
+        panel.set_yticks([0, 0.5, 1], ["0", ".5", "1"])
+        finish(panel)
+
+    entries = [
+        Line2D([], [], color=colour, marker="o", linestyle="", markersize=3, label=words)
+        for colour, _, _, words in looks.values()
+    ]
+    labels = (places[across], places[up])
     return by_task(data, table, draw, caption, labels, legend=entries, height=None)
 
 
