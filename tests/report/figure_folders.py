@@ -81,6 +81,9 @@ def write_full_run(
         columns |= {"training_memorisation": seen, "generalisation_score": held}
         found = complete("memorisation_map", pd.DataFrame(columns))
         found.to_parquet(folder / "memorisation_map.parquet", index=False)
+        columns |= {"seed": 1, "confidence": held, "variability": held * (1 - held)}
+        found = complete("dynamics", pd.DataFrame(columns).iloc[:, [0, 1, 4, 5, 6]])
+        found.to_parquet(folder / "dynamics.parquet", index=False)
     classes = 2 if binarise or task in ("wic", "rte", "mrpc", "cola", "boolq", "sst2") else 6
     summary = json.loads((folder / "summary.json").read_text())
     summary |= {"memloc": memloc.__version__, "examples": 5400, "noisy_examples": 810}
