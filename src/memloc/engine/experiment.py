@@ -225,12 +225,14 @@ class Experiment:
         outline: The findings, without what has to be computed. Their name begins that of the
             result folder; it is empty if that is not below the runs.
         looks: The jobs that looked at its models.
+        planner: Makes further jobs on its models; none if they are of many tasks.
     """
 
     config: Run | Localisation | ControlRun
     plan: Plan
     outline: Findings
     looks: Sequence[Job] = ()
+    planner: Planner | None = None
 
     @property
     def jobs(self) -> list[Job]:
@@ -447,7 +449,7 @@ def prepare(config: Run, inputs: InputCache, label: str = "") -> Experiment:
         unexplained=unexplained,
     )
     plan = plan_run(config, planner, explanations, looking)
-    return Experiment(config, plan, outline, [model_job(config.model, source)])
+    return Experiment(config, plan, outline, [model_job(config.model, source)], planner)
 
 
 def describe(task: Task) -> dict[str, Any]:
