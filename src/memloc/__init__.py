@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from memloc.errors import MemlocError
 
 if TYPE_CHECKING:
-    from memloc.api.functions import fine_tune, localise, perturb, prepare, run
+    from memloc.api.functions import fine_tune, localise, perturb, prepare, repair, run
+    from memloc.api.repair import Repaired
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
     from memloc.models.blocks import BlockModel
@@ -34,6 +35,7 @@ __all__ = [
     "Generalisation",
     "MemlocError",
     "Model",
+    "Repaired",
     "Result",
     "Training",
     "Windows",
@@ -43,11 +45,13 @@ __all__ = [
     "localise",
     "perturb",
     "prepare",
+    "repair",
     "run",
 ]
 
 _MODULES = {
-    "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
+    "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "repair", "run"],
+    "memloc.api.repair": ["Repaired"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
     "memloc.models.blocks": ["BlockModel"],

@@ -33,6 +33,7 @@ app = typer.Typer(
 experiments.RUN.add(app, "run", experiments.run_command)
 experiments.LOCALISE.add(app, "localise", experiments.localise_command)
 experiments.CONTROL.add(app, "control", experiments.control_command)
+experiments.REPAIR.add(app, "repair", experiments.repair_command)
 experiments.SWEEP.add(app, "sweep", experiments.sweep_command)
 app.command("status")(results.status_command)
 app.command("claims")(results.claims_command)

@@ -21,6 +21,7 @@ from memloc.config import (
     Engine,
     Execution,
     Localisation,
+    Repair,
     Run,
     Setting,
     Settings,
@@ -34,7 +35,7 @@ PANELS = {
     **{"data": "Data", "model": "Model", "training": "Training", "seeds": "Training"},
     **{"seed": "Training", "control": "Training", "auxiliary": "Data", "auxiliary_limit": "Data"},
     **{"tasks": "Data", "held_back": "Data", "layers": "Model", "engine": None, "device": None},
-    **{"executor": None, "workers": None, "save_every": None},
+    **{"executor": None, "workers": None, "save_every": None, "candidate": None},
     **{"explain": "Explanation", "generalisation": "Explanation", "checkpoints": "Explanation"},
     **{"memorised": "Model", "original": "Model", "pretrained": "Model", "near_ceiling": "Model"},
 }
@@ -143,6 +144,7 @@ class Options:
             Run: complete.complete_run,
             Localisation: complete.complete_localisation,
             ControlRun: complete.complete_control,
+            Repair: lambda tree: Repair(**tree),
             Execution: dict,
         }
         return make[self.group](given), engine
