@@ -22,7 +22,8 @@ from memloc.errors import MemlocError
 if TYPE_CHECKING:
     from memloc.api.audit import audit
     from memloc.api.callback import MemlocCallback
-    from memloc.api.functions import fine_tune, localise, perturb, prepare, run
+    from memloc.api.functions import fine_tune, localise, perturb, prepare, repair, run
+    from memloc.api.repair import Repaired
     from memloc.api.result import Result, load
     from memloc.config import Data, Generalisation, Model, Training, Windows
     from memloc.models.blocks import BlockModel
@@ -38,6 +39,7 @@ __all__ = [
     "MemlocCallback",
     "MemlocError",
     "Model",
+    "Repaired",
     "Result",
     "Training",
     "Windows",
@@ -48,13 +50,15 @@ __all__ = [
     "localise",
     "perturb",
     "prepare",
+    "repair",
     "run",
 ]
 
 _MODULES = {
     "memloc.api.audit": ["audit"],
     "memloc.api.callback": ["MemlocCallback"],
-    "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "run"],
+    "memloc.api.functions": ["fine_tune", "localise", "perturb", "prepare", "repair", "run"],
+    "memloc.api.repair": ["Repaired"],
     "memloc.api.result": ["Result", "load"],
     "memloc.config": ["Data", "Generalisation", "Model", "Training", "Windows"],
     "memloc.models.blocks": ["BlockModel"],

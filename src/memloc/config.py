@@ -47,6 +47,10 @@ Head = Literal["own", "paper"]
 Twin = Literal["without", "suggested"]
 Tail = Literal["head", "norm+head", "all"]
 """What learns of the parameters behind the layers: the final norm is one, BERT's pooler another."""
+Candidate = Literal[
+    "swapped-window", "retrained-window", "trained-on", "twin", "control-window", "unchanged"
+]
+"""What a repair tries, and the two controls that it is compared with."""
 PARTS = {"attention": "attention parts", "mlp": "MLP parts"}
 """What units that are not whole layers are called in sentences."""
 WindowSizes = Literal["auto", "all"] | tuple[Annotated[int, Field(ge=1)], ...]
@@ -856,3 +860,11 @@ class ControlRun(Settings):
     def every_technique(self) -> bool:
         """Whether all techniques are wanted that the models allow."""
         return self.all_techniques or not self.techniques
+
+
+class Repair(Settings):
+    """Which models without their wrong labels are made of a result, and which of them is kept."""
+
+    seed: Seed | None = option(None, "Model seed to repair (default: the first of the result).")
+    candidate: Candidate | None = option(None, "Which one to write (default: the best by the exam)")
+    device: DeviceSetting = "auto"

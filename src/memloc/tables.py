@@ -394,6 +394,27 @@ LABELS = Table(
     },
     of=("audit",),
 )
+EXAM = Table(
+    "exam",
+    "what a measure says about a candidate of a repair",
+    {
+        "candidate": Column("str", "its name"),
+        "first_layer": Column("Int64", "first layer of its window; none of a whole model"),
+        "last_layer": Column("Int64", "last layer of its window"),
+        "measure": Column(
+            "str",
+            "given, relearned_kept, relearned_tenth, probe, kept_accuracy, validation_accuracy, "
+            "true_accuracy or seconds",
+        ),
+        "value": Column("Float64", "a share, or the seconds; missing if it is not known"),
+        "low": Column("Float64", "lower end of the 95% interval; missing for fewer than four"),
+        "high": Column("Float64", "upper end of the interval"),
+        "examples": Column("Int64", "how many examples it is a share of"),
+    },
+    of=(),
+    front=False,
+)
+"""Of `memloc repair`, beside the model."""
 SHARED = (
     *(LAYERS, WINDOWS, PREDICTIONS, EXAMPLES, EVENTS, HISTORY, DYNAMICS, COSTS),
     MEMORISATION_MAP,

@@ -77,9 +77,16 @@ def test_the_examples_of_the_docstrings_run(
         "model_p": copy.deepcopy(trained.pretrained),
         "tok": trained.tokenizer,
         "df": trained.data,
+        "result": memloc.run(
+            "path/to/model",
+            trained.data[["text", "gold"]],
+            data={"label_column": "gold", "noise": 0.2},
+            **{"training": {"epochs": 1}, "techniques": "swapping", "explain": False},
+            **{"workers": 1, "progress": False},
+        ),
     }
     finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
-    documented = ("run", "localise", "prepare", "load", "perturb", "fine_tune")
+    documented = ("run", "repair", "localise", "prepare", "load", "perturb", "fine_tune")
     for function in (getattr(memloc, name) for name in documented):
         (test,) = finder.find(function, function.__name__, globs=names)
         assert test.examples, function

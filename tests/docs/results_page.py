@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from memloc.tables import CELL, Column, Table
+from memloc.tables import CELL, EXAM, Column, Table
 from memloc.techniques import all_tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
@@ -27,7 +27,7 @@ BOTTOM = """
 a run needs to be repeated, and its costs, are on the last part of the report
 ([report.md](report.md)); what was computed on the way is in the store ([store.md](store.md)). For
 the control benchmark see [control.md](control.md), for checkpoints
-[training-time.md](training-time.md).
+[training-time.md](training-time.md), for repaired models [repair.md](repair.md).
 """
 
 
@@ -49,6 +49,8 @@ def page() -> str:
             *map(_section, alone["control"]),
             "\n## Audit\n",
             *map(_section, alone["audit"]),
+            "\n## Repaired models\n",
+            _section(EXAM),
             BOTTOM,
         ]
     )
@@ -57,7 +59,7 @@ def page() -> str:
 def _section(table: Table) -> str:
     there = f"with `{table.condition}`" if table.condition else ""
     commands = {"run": "`memloc run`", "localise": "`memloc localise`", "control": "`control`"}
-    if set(table.of) in ({"run", "localise"}, {"control"}, {"audit"}):
+    if set(table.of) in ({"run", "localise"}, {"control"}, {"audit"}, set()):
         where = there
     elif set(table.of) == {"run"}:
         where = ", ".join(filter(None, (f"only of {commands['run']}", there)))

@@ -12,6 +12,7 @@ import torch
 from memloc.analysis.windows import Window, all_windows
 from memloc.config import Training, Unit, Windows
 from memloc.data.encode import training_batches
+from memloc.models.states import predict_logits
 from memloc.techniques.base import Circumstances, Context, TechniqueFailed
 from memloc.techniques.retraining import Retraining, divide
 from memloc.training.learners import tail_parameters
@@ -78,6 +79,32 @@ def test_every_epoch_has_the_losses_of_the_authors_recipe(architecture: str) -> 
 def test_twelve_layers_have_the_losses_of_the_authors_recipe(architecture: str) -> None:
     context = make_context(architecture, 12, **NO_DROPOUT.get(architecture, {}))
     assert_plain(context, [Window(1, 1), Window(5, 7), Window(12, 12), Window(1, 12)])
+
+
+def test_the_weights_of_a_window_answer_as_the_plain_recipe_on_the_same_examples() -> None:
+    context = make_context("bert", 3, **NO_DROPOUT["bert"])
+    memorised, pretrained = context.model("memorised"), context.model("pretrained")
+    text, label, noisy = context.columns("text", "label", "noisy")
+    kept, suspects = np.flatnonzero(~noisy), np.flatnonzero(noisy)
+    found = TWICE.weights(context, Window(1, 2), kept, lambda _: None)
+    order, lengths = np.random.default_rng(3), context.encoded.lengths[kept]
+    _, expected = retrain_window_plainly(
+        memorised.model, pretrained.model, prefix_of(memorised), (1, 2), tiny_tokenizer(),
+        text.tolist(), label.tolist(), kept.tolist(), suspects.tolist(), kept.tolist(),
+        tail_parameters(memorised, "norm+head"),
+        [[b.tolist() for b in training_batches(lengths, 4, order)] for _ in range(2)],
+        TRAINING.learning_rate,
+    )  # fmt: skip
+    before = predict_logits(memorised, context.encoded).argmax(axis=1)
+    with memorised.preserved(found), torch.no_grad():
+        parameters = dict(memorised.model.named_parameters())
+        for name, value in found.items():
+            parameters[name].copy_(value)
+        answers = predict_logits(memorised, context.encoded).argmax(axis=1)
+    assert answers[[*suspects, *kept]].tolist() == expected
+    assert (answers != before).any()
+    outside = {name for name, _ in memorised.model.named_parameters() if ".layer.2." in name}
+    assert not outside & found.keys()
 
 
 def test_windows_learn_at_a_rate_of_their_own() -> None:

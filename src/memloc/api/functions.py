@@ -1,4 +1,4 @@
-"""The functions of `import memloc`: `run`, `localise`, `prepare`, `fine_tune` and `perturb`."""
+"""The functions of `import memloc`: whole experiments, models in memory, and single steps."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ from memloc.api.in_memory import (
     restored,
     unwrap,
 )
+from memloc.api.repair import Repaired, repair_result
 from memloc.api.result import Result
 from memloc.config import (
     DEFAULT_TECHNIQUES,
+    Candidate,
     Columns,
     Device,
     Engine,
@@ -253,6 +255,47 @@ def as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
             ) from None
         given[role] = str(file)
     return given
+
+
+def repair(
+    result: Result | str | Path,
+    *,
+    out: str | Path,
+    seed: int | None = None,
+    candidate: Candidate | None = None,
+    device: Device = "auto",
+    workers: int | None = None,
+    cache_memory: str | int | None = None,
+    save_every: float = 10.0,
+    progress: bool | Progress = True,
+) -> Repaired:
+    """Make models that no longer hold the wrong labels, examine all, and write the best.
+
+    The same as `memloc repair`. What was computed before is reused.
+
+    Args:
+        result: Of `memloc.run`, or a folder of `memloc run` or `memloc localise`.
+        out: A new folder: the model as `save_pretrained` writes it, its card and its exam.
+        seed: Model seed to repair; None takes the first of the result.
+        candidate: Which one to write, such as "swapped-window"; None takes the best by the exam.
+        device: Where to compute.
+        workers: Processes, each with one thread; None takes one per core.
+        cache_memory: States a process keeps in memory, such as "2GB"; more go to a file.
+        save_every: Minutes between two saved states of a training.
+        progress: Show how far it is.
+
+    Example:
+        >>> repaired = memloc.repair(result, out="repaired", workers=1, progress=False)
+        >>> repaired.exam["candidate"].unique().tolist()[:3]
+        ['swapped-window', 'retrained-window', 'trained-on']
+
+    Raises:
+        MemlocError: If the result cannot be repaired, or the folder is not empty.
+    """
+    with as_arguments({}):
+        settings = config.Repair(seed=seed, candidate=candidate, device=device)
+        engine = Engine(workers=workers, cache_memory=cache_memory, save_every=save_every)
+        return repair_result(result, Path(out), settings, engine, as_progress(progress))
 
 
 # --- models in memory ---------------------------------------------------------------------------

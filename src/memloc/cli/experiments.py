@@ -1,4 +1,4 @@
-"""`memloc run`, `localise` and `control`, one experiment each, and `memloc sweep`, many of them."""
+"""`memloc run`, `localise` and `control`, one experiment each; `repair`; and `sweep`, many runs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from memloc.config import (
     Execution,
     Localisation,
     Model,
+    Repair,
     Run,
     TrackerName,
     Training,
@@ -62,6 +63,7 @@ CONTROL = Options(
     without=("models", "all_techniques", *(f"data.{name}" for name in _OF_FILES)),
     part="control",
 )
+REPAIR = Options(Repair, without=("engine.runs", "engine.low_memory"), files=False)
 SWEEP = Options(Execution, without=[f"engine.{name}" for name in Workers.model_fields], files=False)
 
 
@@ -148,6 +150,38 @@ def audit_command(
         console.print(f"Page to go through the labels: {out / REPORT}", soft_wrap=True)
     if open_it:
         open_report(out / REPORT)
+
+
+def repair_command(
+    settings: Repair,
+    engine: Engine,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT", help="Folder of a result of `memloc run` or `memloc localise`."
+        ),
+    ],
+    out: Annotated[Path, option("--out", "New folder for the model, its card and its exam.")],
+    as_json: Json = False,
+) -> None:
+    """Make models that no longer hold the wrong labels, examine all, and write the best.
+
+    Each has the same exam: are the labels gone, or only hidden? docs/repair.md says how.
+
+    What was computed before is reused; after Ctrl-C, the same command goes on.
+    """
+    from memloc.api.repair import repair_result
+    from memloc.report.progress_view import make_progress
+    from memloc.report.repair import show_repair
+
+    with interruptible(KEPT):
+        progress = make_progress(make_console(stderr=True))
+        found = repair_result(folder, out, settings, engine, progress)
+    if as_json:
+        print_json(found.summary)
+    else:
+        show_repair(found.summary, make_console())
+    report_failures(found.summary["failures"], 2)
 
 
 def _carry_out(

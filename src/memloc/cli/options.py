@@ -22,6 +22,7 @@ from memloc.config import (
     Engine,
     Execution,
     Localisation,
+    Repair,
     Run,
     Setting,
     Settings,
@@ -35,7 +36,7 @@ PANELS = {
     **{"data": "Data", "model": "Model", "training": "Training", "seeds": "Training"},
     **{"seed": "Training", "control": "Training", "auxiliary": "Data", "auxiliary_limit": "Data"},
     **{"tasks": "Data", "held_back": "Data", "layers": "Model", "engine": None, "device": None},
-    **{"executor": None, "workers": None, "save_every": None},
+    **{"executor": None, "workers": None, "save_every": None, "candidate": None},
     **{"splits": "Audit", "split_epochs": "Audit"},
     **{"explain": "Explanation", "generalisation": "Explanation", "checkpoints": "Explanation"},
     **{"memorised": "Model", "original": "Model", "pretrained": "Model", "near_ceiling": "Model"},
@@ -146,6 +147,7 @@ class Options:
             Localisation: complete.complete_localisation,
             ControlRun: complete.complete_control,
             Audit: complete.complete_audit,
+            Repair: lambda tree: Repair(**tree),
             Execution: dict,
         }
         return make[self.group](given), engine

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -44,9 +44,12 @@ from memloc.models.blocks import BlockModel
 from memloc.models.load import Classifier, load_classifier, set_padding, share_embeddings
 from memloc.models.names import ModelSource, Role, StatesOf, resolve
 from memloc.models.on_demand import LayersOnDemand
-from memloc.models.states import EVALUATION_BATCH, autocast, states_of
+from memloc.models.states import EVALUATION_BATCH, autocast, predict_logits, states_of
 from memloc.techniques import Technique, make, register_from
 from memloc.techniques.base import CACHE_MEMORY, Context, Tables
+from memloc.techniques.probing import Probing
+from memloc.techniques.retraining import Retraining
+from memloc.training.exam import Exam
 from memloc.training.learners import AuxiliaryTask, Learner, TailOnly, hidden_task
 from memloc.training.loop import (
     Objective,
@@ -597,9 +600,18 @@ def split(job: Job, store: Store, report: Report) -> Output:
     inside = half_split(len(encoded), number, seed, paired=job.identity.get("paired", False))
     labels = task.train["label"].to_numpy(copy=True)
     resume = resume_point(job, store).part("training")
-    logits = train_on_part(
-        classifier.blocks, encoded, inside, labels, config, number, report, resume
+    train_on_part(
+        classifier.blocks,
+        encoded,
+        np.flatnonzero(inside),
+        labels,
+        config,
+        number,
+        report,
+        resume,
+        "generalisation.learning_rate",
     )
+    logits = predict_logits(classifier.blocks, encoded, config.dtype)
     probabilities = softmax(logits.astype(np.float64), axis=1)
     answers = pd.DataFrame(
         {
@@ -616,6 +628,89 @@ def split(job: Job, store: Store, report: Report) -> Output:
     )
 
 
+# --- repair ---------------------------------------------------------------------------------------
+
+
+def candidate(job: Job, store: Store, report: Report) -> Output:
+    """Train θ_M, or a window of it, without the suspects.
+
+    The identity has seed and training; of a window, also window, unit and settings of retraining.
+    """
+    forget_context()
+    models, resume = _Models(job, store), resume_point(job, store)
+    kept = np.flatnonzero(~models.task.train["noisy"].to_numpy())
+    if "window" in job.identity:
+        technique = Retraining(**job.identity["settings"])
+        context = replace(models.context, resume=resume)
+        weights: Mapping[str, Tensor] = technique.weights(
+            context, Window(*job.identity["window"]), kept, report
+        )
+    else:
+        model, encoded = models.get("memorised").blocks, models.encoded
+        labels = models.task.train["label"].to_numpy(copy=True)
+        config, seed = Training(**job.identity["training"]), job.identity["seed"]
+        train_on_part(model, encoded, kept, labels, config, seed, report, resume.part("training"))
+        weights = Learner(model, encoded).trainable()
+    costs = {"peak_memory_bytes": peak_memory()}
+    return Output(tensors={Path(FINAL).stem: dict(weights)}, costs=costs)
+
+
+def repaired(job: Job, store: Store) -> tuple[Classifier, float]:
+    """The model that an exam is about, and the seconds in which its weights were put in place.
+
+    It is θ_O if the identity says that it is the twin; else θ_M with the weights that were trained
+    for it, or with those of θ_O in the layers of its window. It belongs to the caller.
+    """
+    forget_context()
+    models = _Models(job, store)
+    if job.identity["candidate"] == "twin":
+        return models.get("original"), 0.0
+    found = models.get("memorised")
+    weights: Iterable[tuple[str, Tensor]]
+    if "candidate" in job.needs:
+        weights = store.open(*job.needs["candidate"]).each_tensor(FINAL)
+    elif "window" not in job.identity:
+        return found, 0.0
+    else:
+        theirs = dict(models.get("original").blocks.model.named_parameters())
+        groups = found.blocks.groups.of(job.identity["unit"])
+        layers = Window(*job.identity["window"]).layers
+        weights = [(name, theirs[name]) for layer in layers for name in groups[layer - 1]]
+    started = time.perf_counter()
+    parameters = dict(found.blocks.model.named_parameters())
+    with torch.no_grad():
+        for name, value in weights:
+            parameters[name].copy_(value)
+    return found, time.perf_counter() - started
+
+
+def exam(job: Job, store: Store, report: Report) -> Output:
+    """Examine a candidate: identity has candidate, seed, training, probing and true_labels."""
+    classifier, seconds = repaired(job, store)
+    task = read_task(store, job.needs["data"])
+    train_set, validation = (
+        encoded_for(job, classifier, table) for table in (task.train, task.validation)
+    )
+    classifier.blocks.examine(train_set, validation)
+    known = job.identity["true_labels"]
+    probing = Probing(**job.identity["probing"]).config
+    assert isinstance(probing, Probing.Config)
+    found = Exam(
+        classifier.blocks,
+        train_set,
+        validation,
+        task.train["label"].to_numpy(copy=True),
+        task.train["noisy"].to_numpy(copy=True),
+        task.validation["label"].to_numpy(copy=True),
+        true_label(task.train) if known else None,
+        Training(**job.identity["training"]),
+        probing,
+        job.identity["seed"],
+    ).take(report, resume_point(job, store))
+    costs = {"seconds_to_make": seconds, "peak_memory_bytes": peak_memory()}
+    return Output(tables={"exam": pd.DataFrame(found)}, costs=costs)
+
+
 KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
     "model": model,
     "train": train,
@@ -626,4 +721,6 @@ KINDS: dict[str, Callable[[Job, Store, Report], Output]] = {
     "split": split,
     "control": control,
     "speed": speed,
+    "candidate": candidate,
+    "exam": exam,
 }

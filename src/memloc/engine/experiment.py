@@ -29,7 +29,7 @@ from memloc.engine.collect import collect
 from memloc.engine.inputs import InputCache, working
 from memloc.engine.job import Artefact, Failure, Job, JobFailed
 from memloc.engine.loop import Outcome
-from memloc.engine.plan import Plan, model_job, plan_run
+from memloc.engine.plan import Plan, Planner, model_job, plan_run
 from memloc.engine.progress import OPEN, Progress, View
 from memloc.engine.store.store import DamagedArtefact, Store, key_of
 from memloc.engine.views import run_status
@@ -93,12 +93,14 @@ class Experiment:
         outline: The findings, without what has to be computed. Their name begins that of the
             result folder; it is empty if that is not below the runs.
         looks: The jobs that looked at its models.
+        planner: Makes further jobs on its models; none if they are of many tasks.
     """
 
     config: Run | Localisation | ControlRun
     plan: Plan
     outline: Findings
     looks: Sequence[Job] = ()
+    planner: Planner | None = None
 
     @property
     def jobs(self) -> list[Job]:
@@ -316,7 +318,7 @@ def prepare(config: Run, inputs: InputCache, label: str = "") -> Experiment:
         unexplained=unexplained,
     )
     plan = plan_run(config, planner, explanations, looking)
-    return Experiment(config, plan, outline, [model_job(config.model, source)])
+    return Experiment(config, plan, outline, [model_job(config.model, source)], planner)
 
 
 def describe(task: Task) -> dict[str, Any]:

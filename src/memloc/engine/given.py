@@ -396,4 +396,4 @@ def prepare(config: Localisation, inputs: InputCache, label: str = "") -> Experi
         unexplained=unexplained,
     )
     cell = planner.cell([*techniques, *explanations], config.seed, trainings)
-    return Experiment(config, Plan((cell,)), outline)
+    return Experiment(config, Plan((cell,)), outline, planner=planner)

@@ -28,6 +28,8 @@ KIND_WORDS = {
     "localise": "technique",
     "explain": "explanation",
     "split": "half-split",
+    "candidate": "repair candidate",
+    "exam": "exam",
 }
 """Kinds for people, in the order in which they mostly run."""
 STATES = ("done", "running", "failed", "left_out", "waiting")

@@ -20,7 +20,7 @@ With ``batched``, the windows with the same first layer are one model (`memloc.t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from memloc.data.encode import Encoded
     from memloc.models.blocks import BlockModel
     from memloc.models.states import StateCache
+    from memloc.training.learners import Learner
 
 
 RATE = "retraining.learning_rate"
@@ -206,16 +207,54 @@ class Retraining(Technique):
         import numpy as np
 
         from memloc.models.states import predict_logits
-        from memloc.training.learners import Learner
-        from memloc.training.loop import Objective, TrainingFailed, train
+        from memloc.training.loop import TrainingFailed
 
-        bench = self._bench(context)
+        (noisy,) = context.columns("noisy")
+        bench = self._bench(context, *divide(noisy, context.seed))
+        try:
+            with self._retrained(context, bench, window, report) as (learner, record):
+                logits = predict_logits(
+                    bench.model,
+                    context.encoded,
+                    bench.training.dtype,
+                    bench.evaluated,
+                    learner.forward,
+                )
+        except TrainingFailed as error:
+            # It would fail again, so this is the finding on the window; the others go on.
+            return _failure(str(error))
+        means = [float(np.mean(epoch)) for epoch in record["losses"]]
+        return bench.findings(logits, means, record["block_passes"])
+
+    def weights(
+        self, context: Context, window: Window, rows: np.ndarray, report: Report
+    ) -> dict[str, Tensor]:
+        """What a window and the tail are once they were retrained on some examples, by name.
+
+        Raises:
+            TrainingFailed: If the loss is not a number.
+        """
+        bench = self._bench(context, rows, rows[:0])
+        with self._retrained(context, bench, window, report) as (learner, _):
+            return {name: p.detach().clone() for name, p in learner.trainable().items()}
+
+    @contextlib.contextmanager
+    def _retrained(
+        self, context: Context, bench: _Bench, window: Window, report: Report
+    ) -> Iterator[tuple[Learner, dict[str, Any]]]:
+        """Inside, a window of θ_M2 is retrained: what has learned, the losses and block passes.
+
+        Raises:
+            TrainingFailed: If the loss is not a number.
+        """
+        from memloc.training.learners import Learner
+        from memloc.training.loop import Objective, train
+
         model, unit = bench.model, context.windows.unit
         record: dict[str, Any] = {"losses": [], "block_passes": 0}
         resume = context.resume and context.resume.part(f"window-{window.first}-{window.last}")
         if resume is not None:
             resume.keep("record", record)
-        forward = bench.forward(window.first, record)
         with (
             model.reset(window.layers, context.model("pretrained"), unit),
             model.preserved(bench.tail),
@@ -225,21 +264,13 @@ class Retraining(Technique):
                 context.encoded,
                 opened=[*_window_parameters(model, window, unit), *bench.tail],
                 rows=bench.rows,
-                forward=forward,
+                forward=bench.forward(window.first, record),
                 dropout=None if self.config.frozen_dropout else window.layers,
             )
-            try:
-                objective = Objective(learner, bench.answers, bench.training, RATE)
-                for (losses,) in train([objective], context.seed, report, resume):
-                    record["losses"].append(losses)
-                logits = predict_logits(
-                    model, context.encoded, bench.training.dtype, bench.evaluated, forward
-                )
-            except TrainingFailed as error:
-                # It would fail again, so this is the finding on the window; the others go on.
-                return _failure(str(error))
-        means = [float(np.mean(epoch)) for epoch in record["losses"]]
-        return bench.findings(logits, means, record["block_passes"])
+            objective = Objective(learner, bench.answers, bench.training, RATE)
+            for (losses,) in train([objective], context.seed, report, resume):
+                record["losses"].append(losses)
+            yield learner, record
 
     def _as_one(self, context: Context, windows: Sequence[Window], report: Report) -> list[Tables]:
         """Retrain windows with the same first layer, the largest first, as one model.
@@ -251,7 +282,8 @@ class Retraining(Technique):
         from memloc.training.batched import Copies, CopiesObjective
         from memloc.training.loop import TrainingFailed, train
 
-        bench = self._bench(context)
+        (noisy,) = context.columns("noisy")
+        bench = self._bench(context, *divide(noisy, context.seed))
         model, encoded, unit = bench.model, context.encoded, context.windows.unit
         record: dict[str, Any] = {"block_passes": 0}
         resume = context.resume and context.resume.part(f"windows-{windows[0].first}")
@@ -296,7 +328,8 @@ class Retraining(Technique):
                 parts.append(bench.findings(logits, means, record["block_passes"]))
         return parts
 
-    def _bench(self, context: Context) -> _Bench:
+    def _bench(self, context: Context, rows: np.ndarray, evaluated: np.ndarray) -> _Bench:
+        """What all windows have in common; `scratch` must be of the same evaluated rows."""
         import torch
 
         from memloc.models.states import predict_logits
@@ -306,8 +339,7 @@ class Retraining(Technique):
         training = context.training.replace(
             epochs=config.epochs, learning_rate=config.learning_rate
         )
-        labels, noisy, examples = context.columns("label", "noisy", "example")
-        rows, evaluated = divide(noisy, context.seed)
+        labels, examples = context.columns("label", "example")
         if "unmodified" not in context.scratch:
             logits = predict_logits(model, context.encoded, training.dtype, evaluated)
             context.scratch["unmodified"] = logits.argmax(axis=1)

@@ -38,7 +38,7 @@ from memloc.data.encode import Encoded, training_batches
 from memloc.data.task import Task
 from memloc.errors import MemlocError
 from memloc.models.blocks import BlockModel
-from memloc.models.states import Report, autocast, predict_logits
+from memloc.models.states import Report, autocast
 from memloc.training.learners import Learner
 from memloc.training.resume import ResumePoint
 
@@ -181,24 +181,35 @@ def fine_tune(
 def train_on_part(
     model: BlockModel,
     encoded: Encoded,
-    inside: np.ndarray,
+    rows: np.ndarray,
     labels: np.ndarray,
     config: Training,
     seed: int,
     report: Report = lambda _: None,
     resume: ResumePoint | None = None,
-) -> np.ndarray:
-    """Fine-tune on some of the examples; the logits of all of them at the end.
+    rate_setting: str = "training.learning_rate",
+) -> None:
+    """Train a model in place on some of the examples, and evaluate nothing.
+
+    Args:
+        model: All but its embeddings learns.
+        encoded: All examples.
+        rows: Those that it learns from.
+        labels: Of all examples.
+        config: Settings.
+        seed: Decides the order of the data and dropout.
+        report: Called with the finished fraction.
+        resume: Where the state is saved now and then, and taken up if it is there.
+        rate_setting: See `Objective`.
 
     Raises:
         TrainingFailed: If the loss is not a number.
     """
-    learner = Learner(model, encoded, rows=np.flatnonzero(inside))
-    answers = torch.from_numpy(labels[inside]).to(learner.device)
-    objective = Objective(learner, answers, config, "generalisation.learning_rate")
+    learner = Learner(model, encoded, rows=rows)
+    answers = torch.from_numpy(labels[rows]).to(learner.device)
+    objective = Objective(learner, answers, config, rate_setting)
     for _ in train([objective], seed, report, resume):
         pass
-    return predict_logits(model, encoded, config.dtype)
 
 
 @dataclass(frozen=True)
