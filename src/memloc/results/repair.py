@@ -173,6 +173,11 @@ class Exams:
         return not self.traces(name) and round(self.loses(name) - MAY_LOSE, 9) <= 0
 
     @property
+    def passing(self) -> list[Candidate]:
+        """The repairs that pass."""
+        return [name for name in REPAIRS if name in self.candidates and self.passes(name)]
+
+    @property
     def decides(self) -> str:
         """The measure by which the best of those that pass is found."""
         known = self.value("unchanged", "validation_accuracy") is not None
@@ -187,8 +192,7 @@ class Exams:
             size = self.n_layers if window is None else window.size
             return -(self.value(name, self.decides) or 0.0), size, REPAIRS.index(name)
 
-        passing = [name for name in REPAIRS if name in self.candidates and self.passes(name)]
-        return min(passing, key=order, default="twin")
+        return min(self.passing, key=order, default="twin")
 
 
 def summarise_repair(
@@ -236,7 +240,7 @@ def findings(
         if name not in ("twin", "unchanged") and (name in REPAIRS or name == chosen):
             sentences.append(_gone_or_hidden(exams, name))
     for name in exams.candidates:
-        if name != "twin" and (name == chosen or (name in REPAIRS and exams.passes(name))):
+        if name != "twin" and name in (chosen, *exams.passing):
             sentences.append(_beside_the_twin(exams, name))
     if "swapped-window" in exams.candidates and "control-window" in exams.candidates:
         sentences.append(_right_layers(exams))
@@ -262,10 +266,9 @@ def _share(value: float | None) -> str:
 
 def _best(exams: Exams) -> str:
     best = exams.best
-    if not any(exams.passes(name) for name in REPAIRS if name in exams.candidates):
+    if not exams.passing:
         return "No candidate passes, so the best is the twin, which never saw the wrong labels."
-    if best == "twin" and not any(exams.passes(name) for name in REPAIRS[:-1]
-                                  if name in exams.candidates):  # fmt: skip
+    if exams.passing == ["twin"]:
         return "The best is the twin; no other candidate passes."
     where = {"validation_accuracy": "on validation", "kept_accuracy": "on kept examples"}
     of_others = [
