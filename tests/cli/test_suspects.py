@@ -226,3 +226,20 @@ def test_a_missing_column_of_suspects_is_named(memloc, words) -> None:
     result = memloc("run", "--task", "words.csv", "--suspects", "flags", *SWAP)
     assert_one_sentence(*result, "no column 'flags'")
     assert "flag" in result[2]
+
+
+def test_a_run_on_suspects_can_be_repaired_and_nobody_claims_to_know_their_true_labels(
+    memloc, words
+) -> None:
+    code, _, err = memloc("run", "--task", "words.csv", "--suspects", "auto", *SWAP)
+    assert code == 0, err
+    code, out, err = memloc("repair", str(only_run()), "--out", "repaired", "--workers", "1")
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    exam = pd.read_parquet("repaired/exam.parquet").set_index(["candidate", "measure"])
+    suspects = json.loads((only_run() / "summary.json").read_text())["noisy_examples"]
+    assert exam.loc[("unchanged", "given"), "examples"] == suspects
+    known = exam.reset_index().query("measure == 'true_accuracy'")["value"]
+    assert known.isna().all()
+    trained = [p for p in Path("runs/store/train").iterdir() if (p / "manifest.json").is_file()]
+    assert len(trained) == 2  # the models of the run

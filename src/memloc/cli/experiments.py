@@ -128,8 +128,10 @@ def audit_command(
 ) -> None:
     """Rank the labels of a file by how likely they are wrong.
 
-    Trains a model on the labels as they are, and two on halves of them. No label is flipped, and
-    FILE is not changed. Writes labels.parquet, corrected.csv and a page to go through them.
+    Trains a model on the labels as they are, and two on halves of them. Writes labels.parquet,
+    corrected.csv and a page to go through the labels.
+
+    No label is flipped, and FILE is not changed.
 
     `memloc settings audit` lists all settings. After Ctrl-C, the same command goes on.
     """
