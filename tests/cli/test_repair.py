@@ -43,7 +43,7 @@ MEASURES = {
 }
 FILES = {
     *("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"),
-    *("README.md", "exam.parquet", "exam.png", "repair.json"),
+    *("README.md", "exam.parquet", "exam.png", "repair.json", "report.html"),
 }
 
 
@@ -97,7 +97,8 @@ def test_a_repair_shows_a_table_of_80_columns_and_sentences(repaired: Repaired) 
     assert all(words.count(name) >= 1 for name in NAMES)
     said = " ".join(words)
     for part in ("11 suspects, 49 kept examples", "Is it gone, or only hidden?", "The best is the",
-                 "the control window: with layers", f"Model: {repaired.folder}/"):  # fmt: skip
+                 "the control window: with layers", f"Model: {repaired.folder}/",
+                 f"Report: {repaired.folder}/report.html"):  # fmt: skip
         assert part in said
 
 

@@ -50,6 +50,8 @@ def page() -> str:
             "\n## Audit\n",
             *map(_section, alone["audit"]),
             "\n## Repaired models\n",
+            "`exam.parquet` is beside the model, and `report.html` shows it "
+            "([repair.md](repair.md)).\n",
             _section(EXAM),
             BOTTOM,
         ]

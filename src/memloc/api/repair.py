@@ -30,9 +30,10 @@ from memloc.models.load import Classifier, quiet
 from memloc.models.names import ModelSource, find_known
 from memloc.report.page_data import command_of
 from memloc.report.repair import exam_figure, model_card
+from memloc.report.repair_page import repair_page
 from memloc.results.folders import check_folder
 from memloc.results.repair import Exams, summarise_repair, windows_of
-from memloc.tables import ARTEFACTS
+from memloc.tables import ARTEFACTS, REPORT
 
 CARD, PICTURE, TABLE, ABOUT = "README.md", "exam.png", "exam.parquet", "repair.json"
 
@@ -244,7 +245,8 @@ def _write(
         card = model_card(
             summary, _hub_name(examined.source), _inputs(classifier, examined.task, config)
         )
-        texts = {CARD: card, ABOUT: json.dumps(summary, indent=1, ensure_ascii=False)}
+        about = json.dumps(summary, indent=1, ensure_ascii=False)
+        texts = {CARD: card, ABOUT: about, REPORT: repair_page(summary)}
         for name, text in texts.items():
             (aside / name).write_text(text, encoding="utf-8", errors="backslashreplace")
         for file in sorted(aside.iterdir(), key=lambda file: file.name == "config.json"):

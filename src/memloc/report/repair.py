@@ -22,6 +22,7 @@ from memloc.report.figures.panels import (
     rendered,
 )
 from memloc.report.terminal import columns, indented, section, show_jobs
+from memloc.tables import REPORT
 from memloc.text import one_line
 
 COLUMNS = {
@@ -43,6 +44,15 @@ LEGEND = {
     "kept, validation": "accuracy on these examples",
 }
 """What the columns mean."""
+MADE_OF = {
+    "swapped-window": "some layers of the twin, all others of the model",
+    "retrained-window": "some layers were reset and trained without the suspects",
+    "trained-on": "the whole model, trained on without the suspects",
+    "twin": "trained in the same way, but it never saw the wrong labels",
+    "control-window": "for comparison, other layers of the twin",
+    "unchanged": "for comparison, the model as it was",
+}
+"""What the candidates are."""
 LOOKS = {
     "given": Look("given label", "#D55E00", "o"),
     "relearned_kept": Look("after an epoch on kept examples", "#E69F00", "s"),
@@ -64,16 +74,17 @@ PANELS = {
 """Titles of the figure's panels, and the measures in each."""
 
 
+def known_measures(summary: dict[str, Any]) -> list[str]:
+    """Those in the order of the table that are known of some candidate."""
+    candidates = summary["candidates"]
+    return [name for name in COLUMNS if any(one[name]["value"] is not None for one in candidates)]
+
+
 def rows_of(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Heads and cells of the table of exams; measures that nobody knows are left out."""
-    candidates = summary["candidates"]
-    known = [
-        measure
-        for measure in COLUMNS
-        if any(one[measure]["value"] is not None for one in candidates)
-    ]
+    known = known_measures(summary)
     rows = []
-    for one in candidates:
+    for one in summary["candidates"]:
         first, last = one["layers"] or (None, None)
         layers = "all" if first is None else str(first) if first == last else f"{first}-{last}"
         layers = "" if one["candidate"] == "unchanged" else layers
@@ -81,6 +92,11 @@ def rows_of(summary: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         seconds = "-" if one["seconds"] is None else f"{one['seconds']:,.0f} s"
         rows.append([one["candidate"], layers, *shares, seconds])
     return ["candidate", "layers", *(COLUMNS[measure] for measure in known), "made in"], rows
+
+
+def on_one_line(head: str) -> str:
+    """The head of a column, which has two lines in the terminal."""
+    return head.replace("-\n", "").replace("\n", " ")
 
 
 def _percent(value: float | None) -> str:
@@ -107,6 +123,7 @@ def show_repair(summary: dict[str, Any], console: Console) -> None:
     console.print(f"Model: {summary['folder']}/", soft_wrap=True)
     files = f"  {summary['candidate']}, with its README.md, exam.parquet, exam.png and repair.json"
     console.print(files, style="dim")
+    console.print(f"Report: {summary['folder']}/{REPORT}", soft_wrap=True, markup=False)
 
 
 # --- the figure ---------------------------------------------------------------------------------
@@ -187,6 +204,7 @@ def model_card(summary: dict[str, Any], base: str | None, inputs: Sequence[str])
         ]
     )
     columns_meant = "\n".join(f"- {column}: {meaning}" for column, meaning in LEGEND.items())
+    made_of = "\n".join(f"- *{name}*: {what}" for name, what in MADE_OF.items())
     what = {
         "flipped": "whose labels were flipped",
         "wrong": "whose labels are wrong",
@@ -209,10 +227,11 @@ candidates to repair it, and this is **{summary["candidate"]}**. Of the
 
 {columns_meant}
 
-The twin was trained in the same way, but never saw the wrong labels. *swapped-window* has some of
-its layers; in *retrained-window*, layers were reset and trained without the suspects; *trained-on*
-was trained on without them as a whole. For comparison: *control-window* has other layers of the
-twin, and *unchanged* is the model as it was. `exam.parquet` has all numbers with 95% intervals.
+The candidates:
+
+{made_of}
+
+`report.html` shows the exam with 95% intervals, and `exam.parquet` has all numbers.
 
 ![Exams of all candidates, with 95% intervals](exam.png)
 
@@ -236,7 +255,7 @@ twin, and *unchanged* is the model as it was. `exam.parquet` has all numbers wit
 
 
 def _cell(text: str) -> str:
-    return _escaped(text.replace("-\n", "").replace("\n", " "))
+    return _escaped(on_one_line(text))
 
 
 def _escaped(text: str) -> str:
