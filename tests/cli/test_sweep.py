@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from memloc.config import Data
-from memloc.engine import experiment
+from memloc.engine import inputs as inputs_module
 from memloc.engine.compute import KINDS
 from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.local import LocalExecutor
@@ -145,7 +145,7 @@ def test_presets_can_be_listed_and_copied(memloc) -> None:
     assert read_experiment("copy.yaml").cells == read_experiment("paper").cells
 
 
-def away(config) -> None:
+def away(config, *_) -> None:
     error = DataError if isinstance(config, Data) else ModelError
     raise error("the hub cannot be reached")
 
@@ -153,8 +153,8 @@ def away(config) -> None:
 def test_the_paper_is_counted_as_in_its_appendix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "load_task", away)
-    monkeypatch.setattr(experiment, "resolve", away)
+    monkeypatch.setattr(inputs_module, "load_task", away)
+    monkeypatch.setattr(inputs_module, "resolve", away)
     inputs = PlaceholderInputs(LocalExecutor(Store(tmp_path / "store"), 1), {})
     planned = plan_sweep(read_experiment("paper"), inputs)
     for model in ("bert-base-cased", "opt-125m", "pythia-160m-deduped", "gpt-neo-125m"):
@@ -193,11 +193,11 @@ from memloc.engine.dry_run import PlaceholderInputs
 from memloc.engine.store.store import Store
 from memloc.engine.sweep import plan_sweep
 from memloc.paper.presets import read_experiment
-from memloc.engine import experiment
+from memloc.engine import inputs
 from memloc.errors import DataError, ModelError
-def no_data(config): raise DataError("away")
+def no_data(config, *_): raise DataError("away")
 def no_model(config): raise ModelError("away")
-experiment.load_task, experiment.resolve = no_data, no_model
+inputs.load_task, inputs.resolve = no_data, no_model
 store = Store(Path(sys.argv[1]) / "store")
 began = time.process_time()
 inputs = PlaceholderInputs(LocalExecutor(store, 1), {"device": "cpu"})

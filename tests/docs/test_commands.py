@@ -13,6 +13,7 @@ from typer.main import get_command
 
 from memloc import techniques
 from memloc.cli import UsageError, app, experiments
+from memloc.cli.options import Options
 from memloc.config import Settings
 from memloc.engine.sweep_config import parse_sweep
 from memloc.errors import MemlocError
@@ -53,8 +54,9 @@ def check_command(command: Command) -> None:
             assert name in found.commands, f"there is no command {name!r}"
             found = found.commands[name]
         context = found.make_context(name, words)
-        if hasattr(experiments, name.upper()):  # whose settings are read later
-            getattr(experiments, name.upper()).read(context.params, context.args)
+        settings = getattr(experiments, name.upper(), None)
+        if isinstance(settings, Options):  # which are read later
+            settings.read(context.params, context.args)
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         assert set(words) <= set(targets)
