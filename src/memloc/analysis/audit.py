@@ -19,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.special import logsumexp, softmax
-from scipy.stats import beta, rankdata
 
-PRIOR = 2.0, 18.0
-"""Of the share of wrong labels: a beta distribution."""
+PRIOR = 18.0, 2.0
+"""Of the share of wrong labels, a beta distribution: as if so many were right and wrong."""
 TEMPERATURES = np.geomspace(0.3, 30, 40)
 LEAST = 1e-12
 """Probability; smaller ones have no logarithm."""
@@ -55,7 +54,7 @@ def rank_labels(
     if unseen is not None:
         beliefs["unseen_margin"] = unseen
     margins = {name: margin_of(belief, labels) for name, belief in beliefs.items()}
-    suspicion = sum(rankdata(-margin) for margin in margins.values())
+    suspicion = pd.DataFrame(margins).rank(ascending=False).sum(axis=1).to_numpy()
     rank = np.empty(len(rows), dtype=np.int64)
     rank[np.lexsort((rows, margins["early_margin"], -suspicion))] = rows + 1
     others = sum(beliefs.values())
@@ -117,7 +116,9 @@ def estimate_wrong(unseen: np.ndarray, labels: np.ndarray) -> Estimate:
         own = softened[np.arange(n), labels][:, None]
         given = (1 - shares) * own + shares * (1 - own) / (classes - 1)
         likelihood[row] = np.log(given).sum(axis=0)
-    of_share = logsumexp(likelihood, axis=0) + beta.logpdf(shares, *PRIOR)
+    right, wrong = PRIOR
+    prior = (wrong - 1) * np.log(shares) + (right - 1) * np.log(1 - shares)
+    of_share = logsumexp(likelihood, axis=0) + prior
     posterior = np.exp(of_share - logsumexp(of_share))
     low, high = shares[np.searchsorted(posterior.cumsum(), [0.025, 0.975])]
     return Estimate(round(n * float(posterior @ shares)), math.floor(n * low), math.ceil(n * high))
