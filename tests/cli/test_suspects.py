@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
+from memloc import run
 from memloc.data.files import read_table
 from memloc.engine.store.store import Store
 from tests.conftest import assert_one_sentence, labelled_rows
@@ -65,6 +66,26 @@ def test_an_audit_ranks_all_labels_and_leaves_the_file_as_it_was(memloc, words) 
     assert json.loads(out) == summary
     changed = [p for p in Path("found/store/train").iterdir() if p.is_dir()]
     assert len(changed) == 1
+
+
+def test_labels_with_names_are_corrected_as_the_file_writes_them(memloc, words) -> None:
+    named = words.assign(label_name=[f"class {label}" for label in words["label"]])
+    named.to_csv("words.csv", index=False)
+    code, _, err = memloc("audit", "words.csv", *QUICK, "--splits", "0", "--out", "found")
+    assert code == 0, err
+    corrected = pd.read_csv("found/corrected.csv")
+    assert corrected["given_label"].tolist() == words["label"].tolist()
+    assert (corrected["label"] != corrected["given_label"]).sum() == corrected["suspect"].sum() == 7
+    assert corrected["label_name"].tolist() == [f"class {n}" for n in corrected["label"]]
+
+
+def test_a_column_called_given_label_can_be_audited(memloc, words) -> None:
+    words.rename(columns={"label": "given_label"}).to_csv("words.csv", index=False)
+    column = ["--label-column", "given_label", "--splits", "0"]
+    code, _, err = memloc("audit", "words.csv", *QUICK, *column, "--out", "found")
+    assert code == 0, err
+    changed = pd.read_csv("found/corrected.csv")["given_label"] != words["label"]
+    assert changed.sum() == 7
 
 
 def test_out_of_sample_probabilities_can_be_read_by_cleanlab(memloc, words) -> None:
@@ -142,6 +163,25 @@ def test_a_suggested_label_is_what_the_twin_may_learn_instead(memloc, words) -> 
     train = history.query("state == 'original' and split == 'train' and epoch == 4")["loss"]
     clean = history.query("state == 'original' and split == 'clean' and epoch == 4")["loss"]
     assert train.iloc[0] != clean.iloc[0]
+
+
+@pytest.mark.parametrize("suspects", ["flag", "auto"])
+def test_suspects_of_data_in_memory_are_those_of_a_file(words, suspects: str) -> None:
+    words = words.rename(columns={"gold": "suggested_label"})
+    result = run(
+        task=words,
+        model="tiny",
+        data={"suspects": suspects},
+        training={"epochs": 2},
+        techniques=["swapping"],
+        workers=1,
+        progress=False,
+    )
+    assert result.summary["noise"] == "suspected"
+    found = read_table(result.settings["data"]["task"])
+    if suspects == "flag":
+        assert [flag == "True" for flag in map(str, found["suspect"])] == words["flag"].tolist()
+        assert {*found.columns} == {"text", "label", "suggested_label", "suspect"}
 
 
 def test_automatic_suspects_are_those_of_an_audit_and_the_model_is_trained_once(

@@ -14,7 +14,7 @@ from memloc import config
 from memloc.api.functions import as_arguments, as_files, as_progress, given_settings
 from memloc.api.in_memory import Data
 from memloc.config import Audit, Device, Engine, Model, Training
-from memloc.data.files import choose_columns, read_table
+from memloc.data.files import LABEL_NAME_COLUMN, choose_columns, read_table
 from memloc.data.load import named_tasks
 from memloc.engine.audit import Audited, audit_labels
 from memloc.engine.complete import complete_audit
@@ -178,6 +178,7 @@ def _corrected(settings: Audit, labels: pd.DataFrame) -> pd.DataFrame:
     """The user's columns with corrected labels; of a task with a name, texts and labels."""
     data = settings.data
     correct = labels["suggested_label"].where(labels["suspect"], labels["label"])
+    given = labels["label"]
     if data.task in named_tasks():
         front = ("row", "word", "text", "text_pair")
         table = labels[[name for name in front if name in labels]].copy()
@@ -187,9 +188,14 @@ def _corrected(settings: Audit, labels: pd.DataFrame) -> pd.DataFrame:
         named = {role: getattr(data, f"{role}_column") for role in ("text", "pair", "label")}
         column = choose_columns(whole, data.task, **named)["label"]
         table = whole.iloc[labels["row"]].reset_index(drop=True)
-    return table.assign(
-        **{column: correct, "given_label": labels["label"], "suspect": labels["suspect"]}
-    )
+        given = table[column]
+        written = dict(zip(labels["label"], given, strict=True))  # by name: classes may have names
+        if LABEL_NAME_COLUMN in table:
+            names = table[LABEL_NAME_COLUMN].astype(str).str.strip()
+            if (names == labels["label"]).all():
+                table[LABEL_NAME_COLUMN] = correct
+        correct = correct.map(written)
+    return table.assign(**{"given_label": given, "suspect": labels["suspect"], column: correct})
 
 
 def _write(result: Labels, artefacts: list[Artefact], folder: Path) -> Labels:

@@ -35,6 +35,7 @@ from memloc.api.in_memory import (
 from memloc.api.repair import Repaired, repair_result
 from memloc.api.result import Result
 from memloc.config import (
+    AUTO,
     DEFAULT_TECHNIQUES,
     Candidate,
     Columns,
@@ -50,7 +51,7 @@ from memloc.config import (
 )
 from memloc.data import noise as noise_of
 from memloc.data.encode import Encoded, encode
-from memloc.data.files import labelled_examples
+from memloc.data.files import SUGGESTED_LABEL_COLUMN, labelled_examples
 from memloc.data.task import Task
 from memloc.engine.collect import TableParts
 from memloc.engine.complete import choose_techniques, complete_run
@@ -235,13 +236,21 @@ def as_files(given: dict[str, Any], folder: Path) -> dict[str, Any]:
         StoreError: If a file cannot be written.
     """
     columns = {name: given.pop(name, None) for name in Columns.model_fields}
+    suspects = columns.pop("suspects")
+    if suspects is not None:
+        given["suspects"] = suspects if suspects == AUTO else "suspect"
     for role in ("task", "validation"):
         if isinstance(given.get(role), str | Path | None):
             continue
         frame = as_frame(given[role], role)
         if role == "validation" and columns["original_label_column"] not in frame:
             columns["original_label_column"] = None  # validation data need none
-        table = labelled_examples(frame, role, *columns.values()).drop(columns="example")
+        marked = suspects if role == "task" and suspects != AUTO else None
+        asked = [*columns.values(), marked]
+        table = labelled_examples(frame, role, *asked).drop(columns="example")
+        if marked is not None:  # as a file has them
+            names = {"noisy": "suspect", "original_label": SUGGESTED_LABEL_COLUMN}
+            table = table.rename(columns=names)
         text = table.to_json(orient="columns", force_ascii=False)
         name = hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:8]
         file = folder / f"data-{name}.parquet"
