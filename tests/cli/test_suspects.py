@@ -109,6 +109,7 @@ def test_without_half_splits_a_tenth_is_suspected_and_no_number_is_claimed(memlo
     summary = json.loads(Path("found/summary.json").read_text())
     assert (summary["wrong"], summary["suspects"]) == (None, 7)
     assert not Path("found/out_of_sample.parquet").exists()
+    assert_one_sentence(*memloc("repair", "found", "--out", "repaired"), "is of `memloc audit`")
     assert "self_confidence" not in pd.read_parquet("found/labels.parquet")
 
 

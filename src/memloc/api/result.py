@@ -244,6 +244,11 @@ def load(folder: str | Path) -> Result:
         raise ResultsError(
             f"{str(folder)!r} has no finished result (summary.json and settings.json)", remedy=hint
         )
+    if results[0].kind == "audit":
+        raise ResultsError(
+            f"{str(folder)!r} is of `memloc audit`, which localises nothing",
+            remedy="read its labels.parquet, or give a result of `memloc run`",
+        )
     check_files(place)
     tables = {}
     for file in sorted(place.glob("*.parquet")):
