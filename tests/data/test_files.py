@@ -316,3 +316,26 @@ def test_validation_goes_by_the_original_labels(tmp_path):
     clean = write(tmp_path / "v.csv", csv_of(many("ab")))
     task = load(path, validation=clean, original_label_column="original_label")
     assert list(task.validation.label) == [0, 1] * 10
+
+
+def test_a_suggestion_counts_only_where_the_label_is_suspected(tmp_path):
+    table = pd.DataFrame(
+        {
+            "text": [f"t{i}" for i in range(12)],
+            "label": ["a", "b"] * 6,
+            "flag": [False, True] + [False] * 10,
+            "suggested_label": ["", "a"] + [""] * 10,
+        }
+    )
+    table.to_csv(tmp_path / "marked.csv", index=False)
+    table.assign(flag=[True] * 2 + [False] * 10).to_csv(tmp_path / "held.csv", index=False)
+    task = load_file(
+        Data(
+            task=str(tmp_path / "marked.csv"),
+            validation=tmp_path / "held.csv",
+            suspects="flag",
+        )
+    )
+    assert task.train["noisy"].tolist() == [False, True] + [False] * 10
+    assert task.train["original_label"].tolist() == [0, 0] + [0, 1] * 5
+    assert len(task.validation) == 10  # without suspects

@@ -43,8 +43,8 @@ class Labels:
         out_of_sample: Probability of every class by models that did not see the example, in the
             order of the rows; the columns are the classes in the order that cleanlab expects. None
             without half-splits.
-        corrected: The user's table: suspects have the suggested label, and the columns
-            `given_label` and `suspect` are added.
+        corrected: The user's file: suspects have the suggested label, and the columns
+            `given_label` and `suspect` are added. Of data in memory, the texts and labels alone.
         folder: Where all this is; None if it was not written.
     """
 

@@ -273,16 +273,18 @@ def labelled_examples(
     for role, name in {"text": "text", "pair": "text_pair"}.items():
         if role in columns:
             examples[name] = as_texts(table[columns[role]], path)
-    for role in ("label", "original_label"):
-        if role in columns:
-            cells = table[columns[role]]
-            labels = as_labels(cells, path)
-            examples[role] = _numbers_kept(cells, labels) if numbers else labels
+    flags = None
     if "suspects" in columns:
         flags = as_flags(table[columns["suspects"]].tolist(), columns["suspects"])
         examples["noisy"] = flags
-        if "original_label" in examples:  # suggestions for other labels do not count
-            examples["original_label"] = examples["original_label"].where(flags, examples["label"])
+    for role in ("label", "original_label"):
+        if role in columns:
+            cells = table[columns[role]]
+            if role == "original_label" and flags is not None:
+                # Suggestions for labels that nobody suspects do not count, and may be missing.
+                cells = cells.where(flags, table[columns["label"]])
+            labels = as_labels(cells, path)
+            examples[role] = _numbers_kept(cells, labels) if numbers else labels
     if not numbers and columns["label"] != LABEL_NAME_COLUMN and LABEL_NAME_COLUMN in table:
         names = table[LABEL_NAME_COLUMN]
         if _names_fit(examples["label"], names):
@@ -424,6 +426,8 @@ def load_file(config: Data, hold_out: bool = True) -> Task:
         table = read_table(config.validation)
         if original is not None and original.lower() not in map(str.lower, table.columns):
             original = None
+        if suspects in table:
+            table = table[[not FLAGS.get(str(cell).lower()) for cell in table[suspects]]]
         validation = labelled_examples(table, config.validation, *columns, original)
         validation = _numbered(validation, raw, config.validation)
         if input_columns(validation) != input_columns(train):

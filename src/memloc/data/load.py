@@ -41,7 +41,8 @@ def load_task(config: Data, hold_out: bool = True) -> Task:
     named = names.get(config.task)
     if named is not None:
         for setting in FILE_SETTINGS:
-            if getattr(config, setting) not in (None, AUTO):
+            value = getattr(config, setting)
+            if value is not None and (setting, value) != ("suspects", AUTO):
                 raise _no_meaning(setting, config, f"for the task {config.task!r}")
         task = named.load(config)
     elif _is_file(config.task):
@@ -63,6 +64,8 @@ def load_task(config: Data, hold_out: bool = True) -> Task:
         raise _no_meaning("twin", config, "without suspects")
     if config.suspects is not None and config.noise != Data().noise:
         raise _no_meaning("noise", config, "with suspects, as no label is flipped then")
+    if config.suspects == AUTO:
+        task = trusted(task)
     if config.binarise:
         task = binarise(task)
     if task.validation.empty and hold_out:
@@ -76,7 +79,7 @@ def load_task(config: Data, hold_out: bool = True) -> Task:
     if size is not None:
         task = limit(task, size, config.seed)
     if config.suspects == AUTO:
-        return trusted(task)
+        return task
     if config.suspects is not None:
         return suspected(task)
     if "original_label" in task.train.columns:
