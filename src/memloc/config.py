@@ -775,7 +775,7 @@ class Audit(Settings):
     splits: int = option(
         2,
         "Models of random halves of the data, in pairs, which judge the examples they did not see; "
-        "0: none, which halves the time.",
+        "0: none, which saves a third of the time.",
         ge=0,
         multiple_of=2,
     )

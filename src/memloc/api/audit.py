@@ -94,7 +94,7 @@ def audit(
         model: A name from `memloc models list`, a hub name, a directory, or a `memloc.Model`.
         columns: Names of columns, number of examples: a `memloc.Data`, or a dict of its settings.
         training: A `memloc.Training`, or a dict; what it does not say is what suits the model.
-        splits: Models of random halves, in pairs; 0: none, which halves the time.
+        splits: Models of random halves, in pairs; 0: none, which saves a third of the time.
         seed: Decides the new head, and the order of the examples.
         device: Where to compute.
         out: Folder for the tables, the corrected CSV file and the page; None writes nothing.
