@@ -14,7 +14,7 @@ import pytest
 
 from memloc.api.result import load
 from memloc.cli.output import write_beside
-from memloc.report import audit_page
+from memloc.report import audit_page, repair_page
 from memloc.report.html import PARTS
 from memloc.report.page import SCRIPTS, page_data, render, write_report
 from memloc.results.folders import write_results
@@ -63,7 +63,7 @@ def test_text_of_the_data_set_stays_text(tmp_path: Path) -> None:
 
 def test_scripts_never_read_data_as_markup() -> None:
     files = {path.name for path in PARTS.glob("*.js")}
-    assert files == {*SCRIPTS, *audit_page.SCRIPTS}
+    assert files == {*SCRIPTS, *audit_page.SCRIPTS, *repair_page.SCRIPTS}
     for name in files:
         text = (PARTS / name).read_text(encoding="utf-8")
         forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function"
